@@ -1,0 +1,150 @@
+/*
+ * analyze.h
+ *	  From the query tree of a definition to the plan of a stream, or a refusal.
+ *
+ * analyze_query.c    rewriting, the walk over query levels, cutting out operators
+ * analyze_source.c   stream sources, watermark() calls, permissions
+ * analyze_time.c     where an expression's event time or window comes from
+ * analyze_group.c    a GROUP BY level as an operator
+ * analyze_output.c   what the result shows, its key, rules of the output modes
+ * analyze_refuse.c   one short function per reason to say no
+ * analyze_explain.c  the plan as text
+ *
+ * How a query is cut.  The rewritten tree is walked from the inside out.  Each place
+ * where wmstream must hold state (or judge times) is cut out and replaced, in place, by a
+ * range table entry over a named row set that the operator fills; what lies below the
+ * cut becomes the operator's input query, what lies above goes on reading the row set.
+ * So the pieces are ordinary query trees that Postgres plans and runs:
+ *
+ *   source rows -> [below watermark()] -> watermark -> [lower query] -> operator -> [lower query] -> ... -> [final query] -> result
+ *
+ * Row sets are named wms_raw_<source>, wms_in_<source> (rows that passed the watermark), wms_op_<operator>, wms_kept_<operator>.
+ */
+#ifndef WMS_ANALYZE_H
+#define WMS_ANALYZE_H
+
+#include "base/base.h"
+#include "nodes/primnodes.h"
+#include "registry/registry.h"
+
+/*
+ * A stream source: a range table entry that a watermark() names (or the only table).
+ *
+ * wms_raw_<i>:  the table's columns by attribute number (dropped ones too), then "#ord" int8.
+ * wms_in_<i>:   the columns of the raw set, or of below without its "#ord", then "#ord" int8, "#evt" timestamptz (the event
+ *               time; of timestamp columns the same int64).  #ord numbers the rows of a batch over all sources of the stream.
+ */
+typedef struct WmsSourcePlan
+{
+	int			index;
+	Oid			relid;
+	TupleDesc	raw_desc;
+	Query	   *below;			/* subquery under the watermark: reads wms_raw_<i>, last column #ord; NULL: the table itself */
+	TupleDesc	in_desc;
+	Node	   *event_time;		/* over Vars (varno 1) of below's or the raw columns; NULL: no watermark() at all */
+	Oid			time_type;		/* TIMESTAMPTZOID or TIMESTAMPOID */
+	bool		bounded;		/* has a delay that is not NULL */
+	int64		delay_us;
+	List	   *columns_used;	/* attribute numbers of relid that the definition reads */
+} WmsSourcePlan;
+
+typedef enum WmsOpKind
+{
+	WMS_OP_AGGREGATE,
+	WMS_OP_COLLECT,				/* raw rows held until their window closes */
+	WMS_OP_DEDUP,
+	WMS_OP_JOIN
+} WmsOpKind;
+
+typedef struct WmsAggPlan
+{
+	Aggref	   *aggref;			/* args, filter and direct arguments are Vars (varno 1) of the lower query's columns */
+	bool		kept;			/* slow path: arguments kept, run at emission */
+	const char *kept_because;	/* for explain; NULL on the fast path */
+} WmsAggPlan;
+
+/* An input of an operator: a query, or columns projected directly from one row set. */
+typedef struct WmsInputPlan
+{
+	Query	   *query;			/* columns as the operator says; reads row sets and static tables */
+	bool		direct;			/* only filter and projection of one row set: can run without the executor */
+	const char *direct_set;		/* its name */
+	int			ord_column;		/* resno of #ord in the output; 0: rows do not stand for source rows */
+	List	   *sources;		/* indexes of the sources whose rows flow in (through operators too) */
+	bool		reads_static;	/* reads ordinary tables */
+	List	   *static_relids;
+} WmsInputPlan;
+
+typedef struct WmsOpPlan
+{
+	WmsOpKind	kind;
+	int			id;				/* also the number of its row set and of its state; inner operators have smaller ones */
+	WmsInputPlan *input;
+	WmsInputPlan *input2;		/* joins */
+	TupleDesc	input_desc;		/* columns of input->query, junk included */
+
+	/* group: AGGREGATE, COLLECT, DEDUP.  Keys are columns 1..nkeys of the input. */
+	int			nkeys;
+	TargetEntry **keys;			/* the expressions as in the definition, for explain */
+	Oid		   *key_eq;			/* equality operators */
+	int			window_key;		/* 0-based index of the key that closes the group; -1: none */
+	WmsWindowSpec window;		/* of that key */
+	int			time_column;	/* input column (1-based) with the raw event time from which the operator makes the windows itself;
+								 * 0: the window stands in the key column ready-made (a range, or a raw time) */
+	bool		bounded;		/* a watermark closes the groups */
+	int64		lag_us;			/* the watermark at the operator's input is W - lag_us */
+	int			naggs;
+	WmsAggPlan *aggs;
+
+	/*
+	 * What the operator gives: for AGGREGATE wms_op_<id>: keys 1..nkeys, then the aggregates; for COLLECT the input's columns without
+	 * #ord.  kept_query: for aggregates with kept arguments: reads wms_kept_<id> (columns "#group" int8, "#row" int8, then the input
+	 * columns nkeys+1..), gives #group and one column per kept aggregate, in order of #group.  NULL when there is none.
+	 */
+	TupleDesc	out_desc;
+	Query	   *kept_query;
+	TupleDesc	kept_desc;
+} WmsOpPlan;
+
+typedef struct WmsStreamPlan
+{
+	int			nsources;
+	WmsSourcePlan *sources;
+	int			nops;
+	WmsOpPlan  *ops;			/* in the order in which they must run */
+	WmsInputPlan *final;		/* gives the result's columns (junk last) */
+	TupleDesc	result_desc;	/* columns of the SELECT list */
+	WmsOutputMode mode;
+	bool		processing_time;	/* windows of now() */
+	int			top_op;			/* operator whose groups the result shows; -1: none */
+	List	   *key_columns;	/* result columns that make the key; NIL: keys not all shown, or none */
+	bool		all_keys_shown;
+	bool		key_not_null;
+	Query	   *shown_query;	/* from wms_op_<top>: only the key columns in result order, without HAVING: rows to take away in update mode.
+								 * NULL when not all keys are shown */
+	List	   *notices;		/* List of char *: told at creation */
+	uint64		fingerprint;	/* of everything that state depends on */
+	List	   *relids;			/* every table, view read: what invalidates the plan */
+} WmsStreamPlan;
+
+typedef struct WmsOptions		/* what analysis must know beyond the query */
+{
+	WmsOutputMode mode;
+	int64		lateness_us;
+	int64		delay_us;		/* altered delay; -1: as written */
+	bool		force_kept;
+	Oid			owner;			/* privileges are checked as this role */
+	Oid			result;			/* InvalidOid before creation */
+} WmsOptions;
+
+/*
+ * Analyses the stored view, or an analysed (not yet rewritten) query.  The plan lives in the current context.  Returns NULL and sets
+ * *refusal when the definition must be refused.  ERRORs only for what Postgres itself raises.  Locks the tables it reads.
+ */
+extern WmsStreamPlan *wms_analyze_view(Oid view, const WmsOptions *options, WmsRefusal **refusal);
+extern WmsStreamPlan *wms_analyze_query(Query *query, const WmsOptions *options, WmsRefusal **refusal);
+
+/* Lines of text (List of char *). */
+extern List *wms_explain_plan(const WmsStreamPlan *plan);
+
+#endif							/* WMS_ANALYZE_H */

@@ -1,0 +1,253 @@
+/*
+ * base.h
+ *	  What every room may use: times and windows, refusals, settings, memory
+ *	  contexts, test points, packed values, and running a query tree over
+ *	  named row sets.
+ *
+ * An event time, a window bound and a watermark are all int64 microseconds
+ * since 2000-01-01 (PostgreSQL's own timestamp), whether the column is
+ * timestamptz or timestamp.  WMS_TIME_MIN stands for "before everything" and is
+ * the watermark before the first row.
+ */
+#ifndef WMS_BASE_H
+#define WMS_BASE_H
+
+#include "access/tupdesc.h"
+#include "access/xlogdefs.h"
+#include "datatype/timestamp.h"
+#include "lib/ilist.h"
+#include "lib/stringinfo.h"
+#include "nodes/parsenodes.h"
+#include "nodes/plannodes.h"
+#include "tcop/dest.h"
+#include "utils/queryenvironment.h"
+#include "utils/tuplestore.h"
+
+#include "base/base_compat.h"
+
+typedef int64 WmsTime;
+
+#define WMS_TIME_MIN DT_NOBEGIN
+#define WMS_TIME_MAX DT_NOEND
+#define WmsTimeIsFinite(t) ((t) != DT_NOBEGIN && (t) != DT_NOEND)
+
+/* ---------------------------------------------------------------- windows: base_window.c (SQL faces), base_watermark.c (arithmetic) */
+
+typedef enum WmsWindowKind
+{
+	WMS_WINDOW_NONE,			/* no window: the group is never closed by time */
+	WMS_WINDOW_TIME,			/* a raw event time t: stands for [t, t + 1 us) */
+	WMS_WINDOW_GRID,			/* tumbling and sliding: size, slide, offset */
+	WMS_WINDOW_CUMULATE,		/* slide = step, size = max_size */
+	WMS_WINDOW_SESSION			/* size = gap; 0: the gap comes with each row */
+} WmsWindowKind;
+
+typedef struct WmsWindowSpec
+{
+	WmsWindowKind kind;
+	int64		size;			/* all in microseconds */
+	int64		slide;
+	int64		offset;
+} WmsWindowSpec;
+
+typedef struct WmsWindow
+{
+	WmsTime		start;			/* inclusive */
+	WmsTime		end;			/* exclusive */
+} WmsWindow;
+
+/*
+ * The windows of time t by a grid or cumulating spec.  wms_window_first gives
+ * the one with the least end; wms_window_next steps to the next greater end and
+ * returns false when t is in no further one.  t must be finite.  Bounds are cut
+ * to the range of timestamps, so nothing overflows.
+ */
+extern bool wms_window_first(const WmsWindowSpec *spec, WmsTime t, WmsWindow *window);
+extern bool wms_window_next(const WmsWindowSpec *spec, WmsTime t, WmsWindow *window);
+
+/* a + b for times and spans, saturating at WMS_TIME_MIN/MAX; infinite a stays. */
+extern WmsTime wms_time_add(WmsTime a, int64 span);
+
+/* A watermark only moves forward: the greater of both. */
+extern WmsTime wms_watermark_advance(WmsTime current, WmsTime candidate);
+
+/* Interval to microseconds: a day is 24 h; a month counts month_days days, or (0) is an error that *has_months reports. */
+extern int64 wms_interval_us(const Interval *interval, int month_days, bool *has_months);
+
+/* OIDs of our own SQL functions, so that calls are recognised by OID and never by name. */
+typedef enum WmsFunction
+{
+	WMS_FN_OTHER,
+	WMS_FN_WATERMARK,
+	WMS_FN_WINDOW,				/* scalar, one window */
+	WMS_FN_WINDOW_SLIDE,		/* set-returning */
+	WMS_FN_CUMULATE,
+	WMS_FN_SESSION
+} WmsFunction;
+
+/* What funcid is to us.  Cached; the cache is dropped when pg_proc changes. */
+extern WmsFunction wms_function_kind(Oid funcid);
+
+/* OID of schema wmstream, of the extension, and of one of its relations; InvalidOid when the extension is not there. */
+extern Oid	wms_schema_oid(void);
+extern Oid	wms_extension_oid(void);
+extern Oid	wms_relation_oid(const char *name);
+
+/* ---------------------------------------------------------------- refusals and errors: base_error.c */
+
+/* A reason to say no, as a value: the caller raises, prints or stores it. */
+typedef struct WmsRefusal
+{
+	int			sqlerrcode;
+	int			location;		/* in the query text, -1 when unknown */
+	char	   *message;
+	char	   *detail;			/* may be NULL */
+	char	   *hint;			/* may be NULL */
+} WmsRefusal;
+
+/* Makes a refusal in the current memory context.  message as errmsg's format. */
+extern WmsRefusal *wms_refuse(int sqlerrcode, int location, const char *hint, const char *message,...) pg_attribute_printf(4, 5);
+/* Raises it as ERROR; query_text may be NULL (then no position is given). */
+extern void wms_refusal_raise(const WmsRefusal *refusal, const char *query_text) pg_attribute_noreturn();
+
+/* ERROR that names the setting, unless we were preloaded. */
+extern void wms_require_preloaded(void);
+extern bool wms_preloaded;
+
+/* ---------------------------------------------------------------- settings: base_settings.c */
+
+extern int	wms_state_memory;	/* MB, per database */
+extern int	wms_max_batch_rows;
+extern int	wms_poll_interval;	/* ms */
+extern int	wms_max_workers;
+extern int	wms_max_streams;	/* slots in shared memory, of all databases */
+extern int	wms_max_retained_wal;	/* MB; 0: no limit */
+extern int	wms_batch_timeout;	/* ms; 0: none */
+extern int	wms_lock_timeout;	/* ms */
+extern int	wms_batch_memory;	/* kB of staged rows kept in memory before they go to disk */
+extern bool wms_force_kept_arguments;	/* developer: every aggregate by its slow twin */
+extern bool wms_force_planned_feed;	/* developer: every lower query through the executor */
+extern char *wms_test_point;	/* developer: "point:action", see WMS_POINT */
+
+extern void wms_define_settings(void);
+
+/*
+ * A named point between two durable effects.  wmstream.test_point = 'name:action[:stream]'
+ * makes it act: error (ereport ERROR), fatal, crash (kill -9 of ourselves), wait (until
+ * the setting changes; interruptible), restart-safe as the setting is re-read by SIGHUP.
+ */
+#define WMS_POINT(name) \
+	do { if (wms_test_point && wms_test_point[0]) wms_point_reached(name); } while (0)
+extern void wms_point_reached(const char *name);
+
+/* ---------------------------------------------------------------- memory: base_memory.c */
+
+/*
+ * Worker-process contexts.  worker: until the process ends.  batch: reset after
+ * each batch's commit or abort.  A flow's own context hangs below worker.
+ */
+extern MemoryContext wms_worker_context;
+extern MemoryContext wms_batch_context;
+extern void wms_memory_init(void);
+
+/* ---------------------------------------------------------------- packed values: base_pack.c */
+
+/*
+ * A row of values as bytes that can be compared, copied and stored anywhere:
+ * null flags, then the values as a heap tuple's data area lays them out, all
+ * padding zero, everything detoasted and flat.  The bytes start MAXALIGNed.
+ */
+extern void wms_pack(StringInfo into, TupleDesc desc, const Datum *values, const bool *isnull);
+/* By-reference results point into packed, which must be MAXALIGNed and outlive them. */
+extern void wms_unpack(const char *packed, TupleDesc desc, Datum *values, bool *isnull);
+
+/* ---------------------------------------------------------------- queries over named row sets: base_exec.c */
+
+/* A named row set (an ephemeral named relation) that query trees can read. */
+typedef struct WmsRowSet
+{
+	char	   *name;
+	TupleDesc	desc;
+	Tuplestorestate *rows;		/* NULL: reads as empty */
+	EphemeralNamedRelation enr;
+} WmsRowSet;
+
+/* A query tree with its plan, over row sets and ordinary tables. */
+typedef struct WmsQuery
+{
+	Query	   *query;			/* rewritten; kept untouched */
+	PlannedStmt *plan;			/* made by wms_query_plan; NULL before */
+	QueryEnvironment *env;		/* the row sets by name; shared by the queries of a flow */
+} WmsQuery;
+
+/* A range table entry that reads the row set named; desc gives the columns, of them ncolumns are seen by name. */
+extern RangeTblEntry *wms_rowset_rte(const char *name, TupleDesc desc, const char *alias);
+extern WmsRowSet *wms_rowset_make(QueryEnvironment *env, const char *name, TupleDesc desc);
+/*
+ * Empties the set; its new tuplestore lives in the current context and, where it spills, under the current
+ * resource owner.  wms_rowset_forget is for the end of a batch and for after an error, when the memory of the rows
+ * is about to go or has gone: nothing is freed.
+ */
+extern Tuplestorestate *wms_rowset_begin(WmsRowSet *set);
+extern void wms_rowset_forget(WmsRowSet *set);
+
+extern WmsQuery *wms_query_make(Query *query, QueryEnvironment *env);
+/* From SQL text with row sets visible; one statement; planned by wms_query_plan. */
+extern WmsQuery *wms_query_parse(const char *sql, QueryEnvironment *env);
+extern void wms_query_plan(WmsQuery *q);
+/* Locks what the plan reads or writes; until the end of the transaction. */
+extern void wms_query_lock(WmsQuery *q);
+/* Relations that the plan depends on. */
+extern List *wms_query_relids(WmsQuery *q);
+/* Runs the plan under the active snapshot; returns rows processed. dest may be NULL (rows thrown away). */
+extern uint64 wms_query_run(WmsQuery *q, DestReceiver *dest);
+/* A receiver that calls fn for each row; slot valid during the call only. */
+typedef void (*WmsRowFn) (TupleTableSlot *slot, void *arg);
+extern DestReceiver *wms_dest_call(WmsRowFn fn, void *arg);
+extern DestReceiver *wms_dest_store(Tuplestorestate *store);
+
+/*
+ * Watching what plans depend on: stale is set when one of relids changed, or any function, type or operator did.
+ * Memory is the caller's and must outlive the watch.
+ */
+typedef struct WmsWatch
+{
+	List	   *relids;
+	bool		stale;
+	dlist_node	node;			/* private */
+} WmsWatch;
+extern void wms_watch_start(WmsWatch *watch);
+extern void wms_watch_stop(WmsWatch *watch);
+
+/* ---------------------------------------------------------------- progress of a stream: a value that several rooms pass on */
+
+typedef enum WmsCounter
+{
+	WMS_COUNT_BATCHES,
+	WMS_COUNT_INPUT,
+	WMS_COUNT_LATE,
+	WMS_COUNT_NO_TIME,
+	WMS_COUNT_FUTURE,
+	WMS_COUNT_BAD_GAP,
+	WMS_COUNT_CHANGED,
+	WMS_COUNT_ERROR,
+	WMS_COUNT_OUTPUT,
+	WMS_NCOUNTERS
+} WmsCounter;
+
+#define WMS_MAX_SOURCES 16
+
+/* What a stream's last committed batch left: durable with it, in the head of its newest log row. */
+typedef struct WmsProgress
+{
+	XLogRecPtr	position;		/* end LSN of the last source transaction consumed */
+	WmsTime		watermark;		/* W of the last firing */
+	TimestampTz fired_at;		/* when the last firing was */
+	int32		nsources;
+	WmsTime		max_time[WMS_MAX_SOURCES];	/* greatest event time seen, WMS_TIME_MIN before the first row */
+	int64		source_rows[WMS_MAX_SOURCES];
+	int64		counters[WMS_NCOUNTERS];
+	int64		applied;		/* number of the last command applied (registry) */
+} WmsProgress;
+
+#endif							/* WMS_BASE_H */

@@ -1,0 +1,69 @@
+/*
+ * base_compat.h
+ *	  Differences between PostgreSQL versions, and nothing else.
+ *
+ * This is the only file that may test PG_VERSION_NUM.  Everything here has the
+ * shape of the newest version that we know; older versions are bent to it.
+ */
+#ifndef WMS_BASE_COMPAT_H
+#define WMS_BASE_COMPAT_H
+
+#if PG_VERSION_NUM < 150000
+#error "wmstream needs PostgreSQL 15 or newer"
+#endif
+
+/* ExecutorRun lost its execute_once argument in 18. */
+#if PG_VERSION_NUM >= 180000
+#define WmsExecutorRun(qd, dir, count) ExecutorRun(qd, dir, count)
+#else
+#define WmsExecutorRun(qd, dir, count) ExecutorRun(qd, dir, count, true)
+#endif
+
+/* Change tuples are plain HeapTuples from 17 on. */
+#if PG_VERSION_NUM >= 170000
+#define WmsChangeTuple(t) (t)
+#else
+#define WmsChangeTuple(t) ((t) ? &(t)->tuple : NULL)
+#endif
+
+/* The top-level transaction of a (sub)transaction of the reorder buffer. */
+#if PG_VERSION_NUM >= 160000
+#define WmsTopTxn(txn) rbtxn_get_toptxn(txn)
+#else
+#define WmsTopTxn(txn) ((txn)->toptxn ? (txn)->toptxn : (txn))
+#endif
+
+/* Ownership checks are generic from 16 on. */
+#if PG_VERSION_NUM >= 160000
+#define WmsOwnsRelation(relid, roleid) object_ownercheck(RelationRelationId, relid, roleid)
+#else
+#define WmsOwnsRelation(relid, roleid) pg_class_ownercheck(relid, roleid)
+#endif
+
+/* Permissions of range table entries live in a list of their own from 16 on. */
+#if PG_VERSION_NUM >= 160000
+#define WmsCheckPerms(rtable, perminfos) ExecCheckPermissions(rtable, perminfos, true)
+#else
+#define WmsCheckPerms(rtable, perminfos) ExecCheckRTPerms(rtable, true)
+#endif
+
+/* Wait events of extensions have names of their own from 17 on. */
+#if PG_VERSION_NUM >= 170000
+#define WMS_WAIT_EVENT(name) WaitEventExtensionNew(name)
+#else
+#define WMS_WAIT_EVENT(name) PG_WAIT_EXTENSION
+#endif
+
+/* Slots: failover slots from 17 on; acquiring may complain of invalidation from 18 on. */
+#if PG_VERSION_NUM >= 170000
+#define WmsSlotCreate(name, persistency) ReplicationSlotCreate(name, true, persistency, false, true, false)
+#else
+#define WmsSlotCreate(name, persistency) ReplicationSlotCreate(name, true, persistency, false)
+#endif
+#if PG_VERSION_NUM >= 180000
+#define WmsSlotAcquire(name, nowait) ReplicationSlotAcquire(name, nowait, true)
+#else
+#define WmsSlotAcquire(name, nowait) ReplicationSlotAcquire(name, nowait)
+#endif
+
+#endif							/* WMS_BASE_COMPAT_H */

@@ -1,0 +1,51 @@
+/*
+ * flow.h
+ *	  A stream's operators at work: rows of a batch in, finished rows out.
+ *
+ * flow_build.c      from WmsStreamPlan to running operators
+ * flow_source.c     watermark operator: event times, rows without one, source maxima; raw and direct feeds
+ * flow_aggregate.c  groups of a window: feeding, closing, emission
+ * flow_transition.c aggregate states on the fast path
+ * flow_kept.c       aggregates with kept arguments: run at emission
+ * flow_fire.c       W advances, everything closes, the result is written
+ * flow_read.c       open windows for readers
+ */
+#ifndef WMS_FLOW_H
+#define WMS_FLOW_H
+
+#include "analyze/analyze.h"
+#include "base/base.h"
+#include "registry/registry.h"
+#include "shared/shared.h"
+#include "sink/sink.h"
+#include "source/source.h"
+#include "state/state.h"
+
+typedef struct WmsFlow WmsFlow;
+
+/* Builds the flow of a stream: analyses the view as the owner.  ERROR with the refusal if it no longer holds.  Lives in a context of its own
+ * below parent.  Must run inside a transaction, as the owner. */
+extern WmsFlow *wms_flow_build(const WmsStreamDef *def, MemoryContext parent);
+extern void wms_flow_free(WmsFlow *flow);
+/* Something it depends on changed: build it again. */
+extern bool wms_flow_stale(const WmsFlow *flow);
+extern const WmsStreamPlan *wms_flow_plan(const WmsFlow *flow);
+extern const WmsStateOps *wms_flow_state_ops(WmsFlow *flow, int *nops);
+
+/* One batch.  begin; row for each change of a source table (others are ignored); fire or not; the caller prepares the state and commits. */
+extern void wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryContext batch);
+extern void wms_flow_row(WmsFlow *flow, const WmsChange *change);
+extern void wms_flow_fed(WmsFlow *flow);	/* all rows of the batch are in */
+/* W as the sources say now, by the rules of watermark policy and idleness. */
+extern WmsTime wms_flow_watermark(WmsFlow *flow);
+/* Advances W to at least upto, closes, emits, writes the result. */
+extern void wms_flow_fire(WmsFlow *flow, WmsTime upto);
+/* Emits what does not wait for a firing (projections) and writes late rows. */
+extern void wms_flow_finish(WmsFlow *flow);
+extern void wms_flow_end(WmsFlow *flow);	/* after commit or error */
+extern void wms_flow_figures(WmsFlow *flow, WmsFigures *figures);
+
+/* Open windows as rows of the result, as snapshot sees them, into store. */
+extern void wms_flow_read_open(const WmsStreamDef *def, WmsSharedStream *slot, Snapshot snapshot, Tuplestorestate *store, TupleDesc desc);
+
+#endif							/* WMS_FLOW_H */

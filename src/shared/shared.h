@@ -1,0 +1,130 @@
+/*
+ * shared.h
+ *	  Fixed shared memory: a slot per database worker, a slot per stream with
+ *	  its figures, and waking.
+ *
+ * shared_memory.c  request, start-up, locks
+ * shared_slots.c   worker slots: claim, attach, release, wake (the protocol of
+ *                  core's logical replication launcher: claimed under the lock with a
+ *                  new generation before the process is registered, attached by the process
+ *                  itself, released in its before-exit hook, stale claims collected by age)
+ * shared_stats.c   stream slots and their figures
+ *
+ * Locks.  WmsShared->lock guards which slots are in use and all of the worker slots'
+ * plain fields.  WmsSharedStream->lock guards that stream's store (state room): shared
+ * to read, exclusive to publish.  WmsSharedStream->mutex (a spinlock) guards the figures.
+ * Order: WmsShared->lock, then a stream's lock, then a mutex; no two locks of streams at once.
+ */
+#ifndef WMS_SHARED_H
+#define WMS_SHARED_H
+
+#include "base/base.h"
+#include "port/atomics.h"
+#include "storage/condition_variable.h"
+#include "storage/lwlock.h"
+#include "storage/spin.h"
+#include "utils/dsa.h"
+
+#define WMS_MAX_DATABASES 64
+#define WMS_ERROR_LEN 512
+
+/* Figures of a stream that views show.  Written by its worker only. */
+typedef struct WmsFigures
+{
+	WmsProgress progress;
+	Oid			source_relid[WMS_MAX_SOURCES];
+	TimestampTz source_seen_at[WMS_MAX_SOURCES];	/* clock of the last batch with rows of it */
+	bool		source_idle[WMS_MAX_SOURCES];
+	WmsTime		next_close;		/* W that the next window needs; WMS_TIME_MAX: none open */
+	WmsTime		next_close_event;	/* the event time that must arrive for it */
+	int64		state_entries;
+	int64		state_bytes;
+	int64		kept_rows;
+	int64		log_bytes;
+	double		rows_per_second;	/* over about the last 10 seconds */
+	int64		phase_us[4];	/* last batch: feed, fire, sink, commit */
+	TimestampTz last_batch_at;
+	TimestampTz last_commit_time;	/* commit time of the newest source transaction consumed */
+} WmsFigures;
+
+typedef struct WmsSharedStream
+{
+	/* guarded by WmsShared->lock */
+	bool		in_use;
+	Oid			database;
+	Oid			stream;
+	uint32		generation;		/* counts up when the slot gets another stream */
+
+	LWLock		lock;			/* the store */
+	dsa_handle	area;			/* guarded by lock; DSA_HANDLE_INVALID: none */
+	dsa_pointer root;			/* guarded by lock */
+
+	pg_atomic_uint64 done_lsn;	/* everything that committed before this is in the result, durably */
+	pg_atomic_uint64 applied;	/* number of the last command applied */
+	pg_atomic_uint32 status;	/* WmsStatus of registry.h, as the worker sees it */
+	ConditionVariable changed;	/* broadcast when done_lsn, applied or status moves */
+
+	slock_t		mutex;			/* guards what follows */
+	WmsFigures	figures;
+	char		error[WMS_ERROR_LEN];	/* last error or reason; empty: none */
+} WmsSharedStream;
+
+typedef struct WmsSharedWorker
+{
+	/* guarded by WmsShared->lock */
+	bool		in_use;
+	Oid			database;
+	uint32		generation;
+	TimestampTz claimed_at;
+	struct PGPROC *proc;		/* NULL until attached */
+	pid_t		pid;			/* 0 until attached */
+	bool		stop;			/* asked to go away (DROP DATABASE, DROP EXTENSION) */
+	pg_atomic_uint64 registry_changes;	/* bumped at commit of every change of the registry */
+} WmsSharedWorker;
+
+typedef struct WmsShared
+{
+	LWLock		lock;
+	struct PGPROC *launcher;	/* NULL when it does not run; guarded by lock */
+	pid_t		launcher_pid;
+	int			nworkers;		/* slots: WMS_MAX_DATABASES */
+	int			nstreams;		/* slots: wms_max_streams */
+	WmsSharedWorker workers[WMS_MAX_DATABASES];
+	WmsSharedStream streams[FLEXIBLE_ARRAY_MEMBER];
+} WmsShared;
+
+extern WmsShared *wms_shared;	/* NULL unless preloaded */
+
+/* Called from _PG_init only. */
+extern void wms_shared_install_hooks(void);
+
+/* ---- workers */
+
+/* Claims the slot of a database for a worker about to be registered; NULL if one is there already or none is free (*full tells). */
+extern WmsSharedWorker *wms_worker_claim(Oid database, bool *full);
+/* The worker itself, in its slot by index and generation; ERROR-free; false: the claim is not ours any more, exit. Installs the release hook. */
+extern bool wms_worker_attach(int index, uint32 generation);
+extern void wms_worker_release(int index, uint32 generation);
+extern WmsSharedWorker *wms_worker_of(Oid database);	/* caller holds WmsShared->lock, or needs a hint only */
+/* Asks the worker of a database to stop and waits until it is gone; interruptible. */
+extern void wms_worker_stop(Oid database);
+extern void wms_worker_wake(Oid database);
+extern void wms_launcher_wake(void);
+/* At commit of this transaction, not before: count a registry change and wake worker and launcher. */
+extern void wms_wake_at_commit(void);
+
+/* ---- streams */
+
+/* The slot of a stream of this database, made if create; NULL: none (or, with create, none free: ERROR with the setting). */
+extern WmsSharedStream *wms_stream_slot(Oid stream, bool create);
+extern void wms_stream_slot_free(WmsSharedStream *slot);	/* the store's area must be freed before */
+extern void wms_stream_figures(WmsSharedStream *slot, WmsFigures *copy, char *error);	/* error: WMS_ERROR_LEN bytes or NULL */
+extern void wms_stream_set_figures(WmsSharedStream *slot, const WmsFigures *figures);
+extern void wms_stream_set_error(WmsSharedStream *slot, const char *error);	/* NULL clears */
+/* Moves done_lsn on (never back) and tells who waits. */
+extern void wms_stream_done(WmsSharedStream *slot, XLogRecPtr lsn);
+extern void wms_stream_announce(WmsSharedStream *slot, uint32 status, uint64 applied);
+/* Bytes of all areas of a database's streams, as the figures say. */
+extern int64 wms_database_state_bytes(Oid database);
+
+#endif							/* WMS_SHARED_H */

@@ -1,0 +1,47 @@
+/*
+ * sink.h
+ *	  Writing finished rows into the result table, and rows that were put aside into the late table.
+ *
+ * sink_result.c  insert, upsert, take away, replace by difference
+ * sink_late.c    late table
+ *
+ * Everything runs as the stream's owner, inside the stream's transaction, through the executor: constraints, triggers, partitions,
+ * defaults and privileges are Postgres's business.
+ */
+#ifndef WMS_SINK_H
+#define WMS_SINK_H
+
+#include "base/base.h"
+#include "registry/registry.h"
+
+typedef struct WmsSink WmsSink;
+
+/* desc: columns of the SELECT list, matched to the result's columns by name.  Lives in the current context. */
+extern WmsSink *wms_sink_open(const WmsStreamDef *def, TupleDesc desc, List *key_columns);
+/* The store to put the firing's rows into; made anew at each call. */
+extern Tuplestorestate *wms_sink_rows(WmsSink *sink);
+/* The store for keys (key columns in order of key_columns) of groups touched by this firing: rows of them that are not among the rows are taken away. */
+extern Tuplestorestate *wms_sink_touched(WmsSink *sink);
+extern TupleDesc wms_sink_touched_desc(WmsSink *sink);
+/* Writes it all; returns rows inserted, updated or deleted. */
+extern int64 wms_sink_insert(WmsSink *sink);	/* append */
+extern int64 wms_sink_upsert(WmsSink *sink);	/* by the key; with touched keys, takes away */
+extern int64 wms_sink_replace(WmsSink *sink);	/* complete: the table becomes the rows, only differences are written */
+/* Relations that its statements depend on. */
+extern List *wms_sink_relids(WmsSink *sink);
+
+typedef enum WmsReason
+{
+	WMS_REASON_LATE,
+	WMS_REASON_NO_TIME,
+	WMS_REASON_FUTURE,
+	WMS_REASON_ERROR
+} WmsReason;
+
+typedef struct WmsLateSink WmsLateSink;
+extern WmsLateSink *wms_late_open(const WmsStreamDef *def);
+/* Remembers a source row (copied into the batch context). event_time WMS_TIME_MIN..MAX, or has_time false. */
+extern void wms_late_put(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row, bool has_time, WmsTime event_time, WmsTime watermark, WmsReason reason, const char *error);
+extern int64 wms_late_write(WmsLateSink *late);
+
+#endif							/* WMS_SINK_H */

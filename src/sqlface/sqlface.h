@@ -1,0 +1,15 @@
+/*
+ * sqlface.h
+ *	  What a user calls: check arguments and permission, then one call into the rooms below.
+ *
+ * sqlface_create.c   create_stream, drop_stream
+ * sqlface_control.c  pause, resume, alter_stream, advance_watermark, wait
+ * sqlface_views.c    the functions under the statistics views
+ * sqlface_read.c     open_windows, explain
+ */
+#ifndef WMS_SQLFACE_H
+#define WMS_SQLFACE_H
+
+/* Everything here is reached through SQL; there are no C callers. */
+
+#endif							/* WMS_SQLFACE_H */

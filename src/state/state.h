@@ -1,0 +1,145 @@
+/*
+ * state.h
+ *	  The state of one stream: a store in shared memory, the overlay of the
+ *	  batch that is being worked on, and the durable log.
+ *
+ * state_store.c    shared memory: areas, buckets, tables, entries; readers
+ * state_overlay.c  what the current batch touches; publishing it
+ * state_log.c      wmstream.state_log: appending, compacting, loading
+ *
+ * Nouns.  A *bucket* is the unit of expiry of one operator: [start, end) of a
+ * window, or of an expiry interval; all its entries leave together and its memory
+ * is freed whole.  An *entry* is a key with a value (bytes, up to the operator) and a
+ * list of *kept rows* (byte strings in order of arrival).  Keys and values are opaque
+ * here, MAXALIGNed wherever they are handed out.
+ *
+ * Order of events in a batch: wms_state_begin; any number of get/keep/remove/close;
+ * wms_state_prepare (inside the transaction: values are encoded, memory reserved, log
+ * written, closing buckets tagged with our xid); COMMIT; wms_state_publish.  After an
+ * error: wms_state_discard.  Nothing that others can see changes before the commit
+ * except tags with an xid that has not committed, which readers ignore.
+ */
+#ifndef WMS_STATE_H
+#define WMS_STATE_H
+
+#include "base/base.h"
+#include "shared/shared.h"
+#include "utils/snapshot.h"
+
+typedef struct WmsStore WmsStore;
+
+typedef struct WmsBucketKey
+{
+	int32		op;				/* operator number in the flow */
+	WmsTime		start;
+	WmsTime		end;			/* WMS_TIME_MAX: never leaves by itself */
+} WmsBucketKey;
+
+/* Flag bits of an entry that are the operator's own, durable with it. */
+#define WMS_ENTRY_EMITTED	0x01	/* shown in the result already */
+#define WMS_ENTRY_PENDING	0x02	/* touched since the last firing */
+
+/* An entry as the current batch sees it.  Lives in the batch context; pointers are stable until the batch ends. */
+typedef struct WmsEntry
+{
+	WmsBucketKey bucket;
+	uint32		hash;
+	uint8		flags;			/* operator sets; written with the value */
+	bool		is_new;			/* not in shared memory before this batch */
+	bool		removed;
+	uint32		key_len;
+	const char *key;
+	uint32		value_len;		/* committed value; 0 with is_new */
+	const char *value;
+	void	   *work;			/* operator's working form, NULL until the operator makes it */
+	int64		nkept;			/* kept rows, old and new */
+	struct WmsEntryPrivate *priv;
+} WmsEntry;
+
+/* Do two keys of equal hash mean the same?  Called only when their bytes differ. */
+typedef bool (*WmsKeyMatch) (const char *a, uint32 a_len, const char *b, uint32 b_len, void *arg);
+/* Writes the entry's value from its working form; called by prepare for every touched entry that was not removed. */
+typedef void (*WmsEncode) (WmsEntry *entry, StringInfo value, void *arg);
+typedef void (*WmsKeptFn) (const char *row, uint32 len, void *arg);
+typedef void (*WmsEntryFn) (WmsEntry *entry, void *arg);
+
+/* How the operator numbered op treats its entries. */
+typedef struct WmsStateOps
+{
+	WmsKeyMatch match;			/* NULL: bytes decide */
+	WmsEncode	encode;			/* NULL: entries have no value */
+	void	   *arg;
+} WmsStateOps;
+
+/* ---- life: the worker */
+
+/*
+ * Makes an empty store for a stream in a new DSA area (a former area of that slot is freed) and remembers it in the
+ * shared slot.  ops is an array by operator number, kept by reference.  Result in the current context.
+ */
+extern WmsStore *wms_store_create(WmsSharedStream *slot, const WmsStateOps *ops, int nops);
+/* Detaches and frees the area. */
+extern void wms_store_destroy(WmsStore *store);
+extern void wms_store_free_area(WmsSharedStream *slot);	/* also for a slot whose worker is gone */
+
+/*
+ * Loads the state of the stream from the log, leaving out buckets with end + keep_span <= the watermark found
+ * there (keep_span < 0: none is left out).  False: there is no log (a new stream).  ERROR DATA_CORRUPTED with hint if
+ * format, server version or fingerprint do not fit.  Inside a transaction.
+ */
+extern bool wms_store_load(WmsStore *store, Oid stream, uint64 fingerprint, int64 keep_span, WmsProgress *progress);
+
+/* ---- a batch: the worker */
+
+extern void wms_state_begin(WmsStore *store, MemoryContext batch);
+/* The entry of a key in a bucket; made if create and not there, else NULL.  Key bytes are copied on creation. */
+extern WmsEntry *wms_state_get(WmsStore *store, const WmsBucketKey *bucket, uint32 hash,
+							   const char *key, uint32 key_len, bool create);
+extern void wms_state_keep(WmsStore *store, WmsEntry *entry, const char *row, uint32 len);
+extern void wms_state_remove(WmsStore *store, WmsEntry *entry);
+/* All kept rows of an entry in order of arrival. */
+extern void wms_state_kept(WmsStore *store, WmsEntry *entry, WmsKeptFn fn, void *arg);
+/*
+ * Buckets of an operator in order of (end, start), this batch's among them; start with *key = {op, WMS_TIME_MIN, WMS_TIME_MIN};
+ * finds the first one greater than *key that is not closed, false if there is none.
+ */
+extern bool wms_state_next_bucket(WmsStore *store, WmsBucketKey *key);
+/* All live entries of a bucket.  An untouched entry is shown by a temporary that is not part of the overlay (value points to
+ * a copy or to shared memory that only we change) and valid during the call only; fn must not touch the store. */
+extern void wms_state_scan(WmsStore *store, const WmsBucketKey *bucket, WmsEntryFn fn, void *arg);
+/* The entries touched by this batch, in the order of first touch, those in closed buckets too. */
+extern void wms_state_scan_touched(WmsStore *store, int op, WmsEntryFn fn, void *arg);
+/* The bucket leaves with this batch. */
+extern void wms_state_close(WmsStore *store, const WmsBucketKey *bucket);
+
+/* Before COMMIT, after the last touch.  ERROR OUT_OF_MEMORY with hint when state_memory is not enough. */
+extern void wms_state_prepare(WmsStore *store, const WmsProgress *progress);
+extern void wms_state_publish(WmsStore *store);
+extern void wms_state_discard(WmsStore *store);
+
+/* Removes all log rows of a stream (drop, resync).  Inside a transaction. */
+extern void wms_state_forget(Oid stream);
+
+/* Figures. */
+typedef struct WmsStateSize
+{
+	int64		entries;
+	int64		kept_rows;
+	int64		buckets;
+	int64		bytes;			/* size of the area */
+	int64		log_bytes;
+} WmsStateSize;
+extern void wms_state_size(WmsStore *store, WmsStateSize *size);
+
+/* ---- readers: any backend */
+
+/*
+ * Calls fn for a copy (in the current context) of every entry that a reader with this snapshot must see as open:
+ * all of live buckets, and those of buckets that closed in a transaction the snapshot does not see.  Kept rows by
+ * wms_reader_kept inside fn.  False if the stream has no area at the moment.
+ */
+typedef struct WmsReader WmsReader;
+extern bool wms_state_read(WmsSharedStream *slot, Snapshot snapshot, WmsEntryFn fn, void *arg);
+extern void wms_reader_kept(WmsEntry *entry, WmsKeptFn fn, void *arg);
+
+#endif							/* WMS_STATE_H */
