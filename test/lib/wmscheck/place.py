@@ -143,7 +143,11 @@ def wait_showing(process, minutes, tail, show):
             return status
 
 
-def end_group(process):
+def end_group(process, patience=30):
+    """Asks the process group to end, so that it can stop its servers, and ends what does not."""
+    with contextlib.suppress(ProcessLookupError, PermissionError, subprocess.TimeoutExpired):
+        os.killpg(process.pid, signal.SIGTERM)
+        process.wait(timeout=patience)
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
 

@@ -123,7 +123,8 @@ def conformance(place):
     cases = sorted(str(path.relative_to(place.tree)) for path in place.tree.glob("test/conformance/cases/*.json"))
     if not cases:
         return none_found("conformance")
-    return program(place, "conformance", 20, "test/conformance/run", "--except", "test/conformance/skipped", *cases)
+    return program(place, "conformance", 20, "test/conformance/run", "--jobs", "2",
+                   "--except", "test/conformance/skipped", *cases)
 
 
 def fuzz(place):
