@@ -207,7 +207,7 @@ extern DestReceiver *wms_dest_call(WmsRowFn fn, void *arg);
 extern DestReceiver *wms_dest_store(Tuplestorestate *store);
 
 /*
- * Watching what plans depend on: stale is set when one of relids changed, or any function, type or operator did.
+ * Watching what plans depend on: stale is set when one of relids changed, or any function or role did.
  * Memory is the caller's and must outlive the watch.
  */
 typedef struct WmsWatch

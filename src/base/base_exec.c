@@ -7,7 +7,8 @@
  * A *query* is a rewritten tree that reads row sets and ordinary tables; it is planned once
  * and run many times.  Plans are not in the plan cache, for their trees have no text; so we
  * do what it would do: take the locks of every relation before a run, and let a *watch* tell
- * when something that a plan depends on has changed.  Taking a lock processes invalidations,
+ * when something that a plan depends on has changed (types and operators cannot change under a
+ * plan in ways that matter; they are not watched, for every CREATE TABLE makes a type).  Taking a lock processes invalidations,
  * so the order is: lock, look at the watch, run.
  *
  * Row sets are read with the memory and resource owner under which they were begun: both
@@ -271,8 +272,6 @@ wms_watch_start(WmsWatch *watch)
 	{
 		CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
 		CacheRegisterSyscacheCallback(PROCOID, object_changed, (Datum) 0);
-		CacheRegisterSyscacheCallback(TYPEOID, object_changed, (Datum) 0);
-		CacheRegisterSyscacheCallback(OPEROID, object_changed, (Datum) 0);
 		CacheRegisterSyscacheCallback(AUTHOID, object_changed, (Datum) 0);
 		callbacks_registered = true;
 	}

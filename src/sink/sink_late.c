@@ -1,0 +1,159 @@
+/*
+ * sink_late.c
+ *	  Rows that were put aside, into the late table.
+ *
+ * Rows are remembered as they come (in the batch context) and written by one INSERT at the end of
+ * the batch, in the stream's own transaction, as its owner.  The source row is stored as to_jsonb gives it.
+ * Without a late table nothing is remembered; counting is the flow's business.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "fmgr.h"
+#include "funcapi.h"
+#include "nodes/makefuncs.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+#include "utils/typcache.h"
+
+#include "sink/sink.h"
+
+#define LATE_COLUMNS 8
+
+struct WmsLateSink
+{
+	QueryEnvironment *env;
+	WmsRowSet  *set;			/* wms_late */
+	WmsQuery   *insert;			/* NULL until first used */
+	Oid			stream;
+	char	   *target;
+	int64		waiting;		/* rows in set */
+	Oid			row_type;		/* of the function call below */
+	FmgrInfo	to_jsonb;		/* called for row_type */
+};
+
+static const struct
+{
+	const char *name;
+	Oid			type;
+}			late_columns[LATE_COLUMNS] = {
+	{"stream", REGCLASSOID},
+	{"source", REGCLASSOID},
+	{"event_time", TIMESTAMPTZOID},
+	{"watermark", TIMESTAMPTZOID},
+	{"reason", TEXTOID},
+	{"error", TEXTOID},
+	{"arrived_at", TIMESTAMPTZOID},
+	{"row_data", JSONBOID}
+};
+
+static const char *const reason_names[] = {"late", "no_time", "future", "error"};
+
+WmsLateSink *
+wms_late_open(const WmsStreamDef *def)
+{
+	WmsLateSink *late = palloc0(sizeof(WmsLateSink));
+	TupleDesc	desc = CreateTemplateTupleDesc(LATE_COLUMNS);
+
+	for (int i = 0; i < LATE_COLUMNS; i++)
+		TupleDescInitEntry(desc, i + 1, late_columns[i].name, late_columns[i].type, -1, 0);
+	late->env = create_queryEnv();
+	late->set = wms_rowset_make(late->env, "wms_late", desc);
+	late->stream = def->stream;
+	late->target = quote_qualified_identifier(get_namespace_name(get_rel_namespace(def->late_table)),
+											  get_rel_name(def->late_table));
+	return late;
+}
+
+/* The function must be told the row's type, as the parser would: by an expression that calls it. */
+static void
+prepare_to_jsonb(WmsLateSink *late, Oid row_type)
+{
+	MemoryContext context = GetMemoryChunkContext(late);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	Const	   *argument = makeConst(row_type, -1, InvalidOid, -1, (Datum) 0, true, false);
+
+	fmgr_info_cxt(F_TO_JSONB, &late->to_jsonb, context);
+	fmgr_info_set_expr((Node *) makeFuncExpr(F_TO_JSONB, JSONBOID, list_make1(argument), InvalidOid, InvalidOid,
+											 COERCE_EXPLICIT_CALL), &late->to_jsonb);
+	late->row_type = row_type;
+	MemoryContextSwitchTo(old);
+}
+
+static Datum
+row_as_jsonb(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row)
+{
+	Oid			row_type = get_rel_type_id(source);
+	HeapTuple	copy = heap_copytuple(row);
+
+	if (late->row_type != row_type)
+		prepare_to_jsonb(late, row_type);
+	HeapTupleHeaderSetDatumLength(copy->t_data, copy->t_len);
+	HeapTupleHeaderSetTypeId(copy->t_data, row_type);
+	HeapTupleHeaderSetTypMod(copy->t_data, -1);
+	return FunctionCall1(&late->to_jsonb, HeapTupleHeaderGetDatum(copy->t_data));
+}
+
+void
+wms_late_put(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row, bool has_time, WmsTime event_time,
+			 WmsTime watermark, WmsReason reason, const char *error)
+{
+	Datum		values[LATE_COLUMNS];
+	bool		isnull[LATE_COLUMNS] = {false};
+
+	if (late->set->rows == NULL)
+		wms_rowset_begin(late->set);
+	values[0] = ObjectIdGetDatum(late->stream);
+	values[1] = ObjectIdGetDatum(source);
+	values[2] = TimestampTzGetDatum(event_time);
+	isnull[2] = !has_time;
+	values[3] = TimestampTzGetDatum(watermark);
+	isnull[3] = (watermark == WMS_TIME_MIN);
+	values[4] = CStringGetTextDatum(reason_names[reason]);
+	values[5] = error ? CStringGetTextDatum(error) : (Datum) 0;
+	isnull[5] = (error == NULL);
+	values[6] = TimestampTzGetDatum(GetCurrentTimestamp());
+	values[7] = row_as_jsonb(late, source, desc, row);
+	tuplestore_putvalues(late->set->rows, late->set->desc, values, isnull);
+	late->waiting++;
+}
+
+static WmsQuery *
+make_insert(WmsLateSink *late)
+{
+	MemoryContext old = MemoryContextSwitchTo(GetMemoryChunkContext(late));
+	StringInfoData sql;
+	WmsQuery   *q;
+
+	initStringInfo(&sql);
+	appendStringInfo(&sql, "INSERT INTO %s (", late->target);
+	for (int i = 0; i < LATE_COLUMNS; i++)
+		appendStringInfo(&sql, "%s%s", i ? ", " : "", late_columns[i].name);
+	appendStringInfoString(&sql, ") SELECT * FROM wms_late");
+	q = wms_query_parse(sql.data, late->env);
+	wms_query_plan(q);
+	MemoryContextSwitchTo(old);
+	return q;
+}
+
+int64
+wms_late_write(WmsLateSink *late)
+{
+	if (late->waiting == 0)
+		return 0;
+	if (late->insert == NULL)
+		late->insert = make_insert(late);
+	wms_query_lock(late->insert);
+	return (int64) wms_query_run(late->insert, NULL);
+}
+
+void
+wms_late_forget(WmsLateSink *late)
+{
+	wms_rowset_forget(late->set);
+	late->waiting = 0;
+}
