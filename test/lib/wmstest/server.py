@@ -7,7 +7,8 @@ PostgreSQL does not run as root: for root the cluster belongs to the system user
     with Server(settings={"work_mem": "8MB"}) as server:
         connection = Connection(server.dsn)
 
-Settings, later ones win: those below, test/wmstream.conf if it is there, those of the caller.
+Settings, later ones win: those below, test/wmstream.conf if it is there, for crash tests DURABLE, those of
+the caller.
 """
 import atexit
 import os
@@ -49,14 +50,21 @@ class ServerError(Exception):
 
 
 def bindir():
-    """Where the server programs are: of $PG_CONFIG, of pg_config in the path, else Debian's place for version 15."""
-    for config in filter(None, (os.environ.get("PG_CONFIG"), shutil.which("pg_config"))):
+    """Where the server programs are: of $PG_CONFIG, of the pg_config that test/pg-config chooses, of the one in the path, else
+    Debian's place for version 15."""
+    for config in filter(None, (os.environ.get("PG_CONFIG"), chosen_pg_config(), shutil.which("pg_config"))):
         found = subprocess.run([config, "--bindir"], capture_output=True, text=True, check=True).stdout.strip()
         if os.path.exists(os.path.join(found, "postgres")):
             return found
         if os.environ.get("PG_CONFIG"):
             raise ServerError(f"no server programs in {found} ($PG_CONFIG)")
     return "/usr/lib/postgresql/15/bin"
+
+
+def chosen_pg_config():
+    """What the build takes, so that tests run the server that the extension was built for."""
+    script = os.path.join(HERE, "..", "..", "pg-config")
+    return shutil.which(subprocess.run([script], capture_output=True, text=True).stdout.strip()) if os.path.exists(script) else None
 
 
 def other_user():
@@ -69,6 +77,12 @@ def other_user():
     except KeyError:
         raise ServerError(f"PostgreSQL does not run as root, and there is no user {name} (set WMSTEST_USER)") from None
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": os.getgrouplist(name, entry.pw_gid)}
+
+
+def short_directory():
+    """Where temporary files go; but a socket's path must stay below 100 bytes."""
+    chosen = tempfile.gettempdir()
+    return chosen if len(chosen) < 60 else "/tmp"
 
 
 def free_port():
@@ -95,12 +109,12 @@ class Server:
     def __init__(self, settings=None, keep=False, durable=False):
         self.bin, self.user, self.keep = bindir(), other_user(), keep
         self.process = None
-        self.directory = tempfile.mkdtemp(prefix="wms_", dir="/tmp")       # a socket's path must be short
+        self.directory = tempfile.mkdtemp(prefix="wms_", dir=short_directory())
         self.data, self.log = (os.path.join(self.directory, name) for name in ("data", "log"))
         self.port = free_port()
         self.dsn = f"host={self.directory} port={self.port} user=postgres dbname=postgres"
         atexit.register(self.drop)
-        self.initialise({**SETTINGS, **(DURABLE if durable else {})}, settings or {})
+        self.initialise({**(DURABLE if durable else {}), **(settings or {})})
 
     def __enter__(self):
         self.start()
@@ -111,7 +125,7 @@ class Server:
 
     # ---- the cluster
 
-    def initialise(self, base, settings):
+    def initialise(self, settings):
         if self.user:
             os.chown(self.directory, self.user["user"], self.user["group"])
         run = subprocess.run([os.path.join(self.bin, "initdb"), "-D", self.data, "-U", "postgres", "-A", "trust", "-E", "UTF8",
@@ -122,7 +136,7 @@ class Server:
             raise ServerError(f"initdb: {run.stderr.strip()}")
         own = {"unix_socket_directories": self.directory, "port": str(self.port)}
         with open(os.path.join(self.data, "postgresql.conf"), "a", encoding="utf-8") as conf:
-            self.write_settings(conf, base)
+            self.write_settings(conf, SETTINGS)
             if os.path.exists(CONF):
                 with open(CONF, encoding="utf-8") as extra:
                     conf.write(extra.read() + "\n")

@@ -22,7 +22,7 @@ def candidates(case):
 
 def shrink(case, fails, refill, attempts=200):
     """The smallest case found that still fails. fails(case) runs it; refill(case) gives its steps with the expected values
-    that are right for it (every cut changes them); attempts bounds the work."""
+    that are right for it (every cut changes them), or None if there are none; attempts bounds the work."""
     case = copy.deepcopy(case)
     improved = True
     while improved and attempts > 0:
@@ -31,9 +31,8 @@ def shrink(case, fails, refill, attempts=200):
             attempts -= 1
             if attempts < 0:
                 break
-            smaller = {**case, "steps": steps}
-            smaller["steps"] = refill(smaller)
-            if fails(smaller):
-                case, improved = smaller, True
+            refilled = refill({**case, "steps": steps})
+            if refilled is not None and fails({**case, "steps": refilled}):
+                case, improved = {**case, "steps": refilled}, True
                 break
     return case
