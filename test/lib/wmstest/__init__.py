@@ -6,6 +6,8 @@
     values.py   cells of cases and of query results as comparable values; comparison of multisets
     case.py     one conformance case against one database
     runner.py   many cases: servers or databases for them, parallel jobs, report
+    options.py  the options of the programs that run cases
+    shrink.py   making a failing case smaller
 
 Standard library only; python3 >= 3.9. Nothing here knows how wmstream is built.
 """
