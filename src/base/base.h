@@ -65,6 +65,21 @@ typedef struct WmsWindow
 extern bool wms_window_first(const WmsWindowSpec *spec, WmsTime t, WmsWindow *window);
 extern bool wms_window_next(const WmsWindowSpec *spec, WmsTime t, WmsWindow *window);
 
+/* The session [t, t + gap) of a single row, cut likewise; false if gap is not positive or t infinite. */
+extern bool wms_session_window(WmsTime t, int64 gap, WmsWindow *window);
+
+/* Sizes, slides, gaps and offsets are at most this long either way: 100,000,000 days. */
+#define WMS_SPAN_MAX (INT64CONST(100000000) * USECS_PER_DAY)
+
+typedef struct WmsRefusal WmsRefusal;
+
+/*
+ * Checks the constants of a window and fills spec; NULL if they are good.  slide NULL: as
+ * size; offset NULL: 0.  Cumulating: size = max_size, slide = step.  Sessions: size = gap.
+ */
+extern WmsRefusal *wms_window_spec(WmsWindowKind kind, const Interval *size, const Interval *slide,
+								   const Interval *offset, WmsWindowSpec *spec);
+
 /* a + b for times and spans, saturating at WMS_TIME_MIN/MAX; infinite a stays. */
 extern WmsTime wms_time_add(WmsTime a, int64 span);
 
@@ -96,14 +111,14 @@ extern Oid	wms_relation_oid(const char *name);
 /* ---------------------------------------------------------------- refusals and errors: base_error.c */
 
 /* A reason to say no, as a value: the caller raises, prints or stores it. */
-typedef struct WmsRefusal
+struct WmsRefusal
 {
 	int			sqlerrcode;
 	int			location;		/* in the query text, -1 when unknown */
 	char	   *message;
 	char	   *detail;			/* may be NULL */
 	char	   *hint;			/* may be NULL */
-} WmsRefusal;
+};
 
 /* Makes a refusal in the current memory context.  message as errmsg's format. */
 extern WmsRefusal *wms_refuse(int sqlerrcode, int location, const char *hint, const char *message,...) pg_attribute_printf(4, 5);
@@ -115,6 +130,9 @@ extern void wms_require_preloaded(void);
 extern bool wms_preloaded;
 
 /* ---------------------------------------------------------------- settings: base_settings.c */
+
+/* Slots for workers in shared memory: the most databases that can run streams. */
+#define WMS_MAX_DATABASES 64
 
 extern int	wms_state_memory;	/* MB, per database */
 extern int	wms_max_batch_rows;
@@ -132,13 +150,15 @@ extern char *wms_test_point;	/* developer: "point:action", see WMS_POINT */
 extern void wms_define_settings(void);
 
 /*
- * A named point between two durable effects.  wmstream.test_point = 'name:action[:stream]'
- * makes it act: error (ereport ERROR), fatal, crash (kill -9 of ourselves), wait (until
+ * A named point between two durable effects.  wmstream.test_point = 'name:action[:stream]' (or a
+ * list of such) makes it act: error (ereport ERROR), error/<SQLSTATE>, fatal, crash (kill -9 of ourselves), wait (until
  * the setting changes; interruptible), restart-safe as the setting is re-read by SIGHUP.
  */
 #define WMS_POINT(name) \
 	do { if (wms_test_point && wms_test_point[0]) wms_point_reached(name); } while (0)
 extern void wms_point_reached(const char *name);
+/* Name (without schema) of the stream that this process works for at the moment, for points with a stream; NULL: none. */
+extern const char *wms_current_stream;
 
 /* ---------------------------------------------------------------- memory: base_memory.c */
 

@@ -1,0 +1,99 @@
+/*
+ * base_error.c
+ *	  Refusals as values, and the one error that every SQL function may raise.
+ *
+ * A check returns a WmsRefusal and leaves to its caller whether that becomes an
+ * ERROR, a line of explain, or the reason of a failed stream.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_authid.h"
+#include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
+
+#include "base/base.h"
+
+bool		wms_preloaded = false;
+
+static char *format_message(const char *format, va_list args) pg_attribute_printf(1, 0);
+
+static char *
+format_message(const char *format, va_list args)
+{
+	StringInfoData text;
+	va_list		again;
+	int			needed;
+
+	initStringInfo(&text);
+	for (;;)
+	{
+		va_copy(again, args);
+		needed = appendStringInfoVA(&text, format, again);
+		va_end(again);
+		if (needed == 0)
+			return text.data;
+		enlargeStringInfo(&text, needed);
+	}
+}
+
+WmsRefusal *
+wms_refuse(int sqlerrcode, int location, const char *hint, const char *message,...)
+{
+	WmsRefusal *refusal = palloc0(sizeof(WmsRefusal));
+	va_list		args;
+
+	refusal->sqlerrcode = sqlerrcode;
+	refusal->location = location;
+	refusal->hint = hint ? pstrdup(hint) : NULL;
+	va_start(args, message);
+	refusal->message = format_message(message, args);
+	va_end(args);
+	return refusal;
+}
+
+/* The error cursor counts characters from 1; a parse location counts bytes from 0. */
+static int
+cursor_position(const char *query_text, int location)
+{
+	return pg_mbstrlen_with_len(query_text, Min(location, (int) strlen(query_text))) + 1;
+}
+
+void
+wms_refusal_raise(const WmsRefusal *refusal, const char *query_text)
+{
+	bool		has_position = query_text != NULL && refusal->location >= 0;
+
+	ereport(ERROR,
+			(errcode(refusal->sqlerrcode),
+			 errmsg_internal("%s", refusal->message),
+			 refusal->detail ? errdetail_internal("%s", refusal->detail) : 0,
+			 refusal->hint ? errhint("%s", refusal->hint) : 0,
+			 has_position ? internalerrquery(query_text) : 0,
+			 has_position ? internalerrposition(cursor_position(query_text, refusal->location)) : 0));
+	pg_unreachable();
+}
+
+/* What shared_preload_libraries must be set to; its present value is shown only to those who may see it. */
+static char *
+preload_hint(void)
+{
+	bool		may_see = has_privs_of_role(GetUserId(), ROLE_PG_READ_ALL_SETTINGS);
+	bool		is_set = shared_preload_libraries_string != NULL && shared_preload_libraries_string[0] != '\0';
+
+	if (is_set && !may_see)
+		return "Add wmstream to shared_preload_libraries in postgresql.conf and restart the server.";
+	return psprintf("Set shared_preload_libraries = '%s%swmstream' in postgresql.conf and restart the server.",
+					is_set ? shared_preload_libraries_string : "", is_set ? ", " : "");
+}
+
+void
+wms_require_preloaded(void)
+{
+	if (wms_preloaded)
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("wmstream must be loaded when the server starts"),
+			 errhint("%s", preload_hint())));
+}
