@@ -40,6 +40,16 @@
 #define WmsOwnsRelation(relid, roleid) pg_class_ownercheck(relid, roleid)
 #endif
 
+#if PG_VERSION_NUM >= 160000
+#define WmsOwnsDatabase(dboid, roleid) object_ownercheck(DatabaseRelationId, dboid, roleid)
+#define WmsOwnsExtension(extoid, roleid) object_ownercheck(ExtensionRelationId, extoid, roleid)
+#define WmsMayCreateIn(nspoid, roleid) (object_aclcheck(NamespaceRelationId, nspoid, roleid, ACL_CREATE) == ACLCHECK_OK)
+#else
+#define WmsOwnsDatabase(dboid, roleid) pg_database_ownercheck(dboid, roleid)
+#define WmsOwnsExtension(extoid, roleid) pg_extension_ownercheck(extoid, roleid)
+#define WmsMayCreateIn(nspoid, roleid) (pg_namespace_aclcheck(nspoid, roleid, ACL_CREATE) == ACLCHECK_OK)
+#endif
+
 /* Permissions of range table entries live in a list of their own from 16 on. */
 #if PG_VERSION_NUM >= 160000
 #define WmsCheckPerms(rtable, perminfos) ExecCheckPermissions(rtable, perminfos, true)
