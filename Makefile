@@ -27,7 +27,7 @@ check: setup
 	@test/check
 
 check-quick: setup
-	@SUITES="lint regress isolation conformance" test/check
+	@SUITES="lint oracle regress isolation conformance" test/check
 
 demo: built
 	@demo/run

@@ -69,11 +69,14 @@ def line_of(text, position):
 
 def tracked_files():
     """What git tracks, or would at the next commit; without git, everything that is no build product."""
-    listing = subprocess.run(["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-                             text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    if listing.returncode == 0:
-        names = listing.stdout.split("\0")
-        return [ROOT / name for name in sorted(set(names)) if name and (ROOT / name).is_file()]
-    made = (".o", ".so", ".bc", ".pyc")
-    return sorted(path for path in ROOT.rglob("*") if path.is_file() and path.suffix not in made
-                  and ".git" not in path.parts and ROOT / "test/tmp" not in path.parents)
+    command = ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listing = subprocess.run(command, check=True, text=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return sorted(path for path in ROOT.rglob("*") if path.is_file() and not is_made(path))
+    return [ROOT / file for file in sorted(set(listing.split("\0"))) if file and (ROOT / file).is_file()]
+
+
+def is_made(path):
+    return (path.suffix in (".o", ".so", ".bc", ".pyc") or ".git" in path.relative_to(ROOT).parts
+            or ROOT / "test/tmp" in path.parents)

@@ -119,6 +119,22 @@ def keep_logs(source, target):
                 (target / log.name).write_bytes(log.read_bytes())
 
 
+def oracle(place):
+    """The oracle and the helpers of the other suites, without a server; each program is one test, by its exit status."""
+    cases = sorted(str(path.relative_to(place.tree)) for path in place.tree.glob("test/conformance/cases/spec_*.json"))
+    passed = failed = 0
+    for command in (["test/conformance/selftest.py"], ["test/conformance/model.py", *cases]):
+        word = command[0].split("/")[-1]
+        status, lines = place.run(["python3", *command], place.logs / "oracle" / f"{word}.log", 5)
+        if status == 0:
+            passed += 1
+        else:
+            failed += 1
+            print(f"FAIL oracle {word}: exit status {status}")
+            print_some(lines[-20:])
+    return passed, failed
+
+
 def conformance(place):
     cases = sorted(str(path.relative_to(place.tree)) for path in place.tree.glob("test/conformance/cases/*.json"))
     if not cases:
@@ -128,7 +144,7 @@ def conformance(place):
 
 
 def fuzz(place):
-    return program(place, "fuzz", 15, "test/conformance/fuzz_run")
+    return program(place, "fuzz", 15, "test/conformance/fuzz_run", "--jobs", "2")
 
 
 def realdata(place):
@@ -144,7 +160,7 @@ def program(place, suite, minutes, *command):
     if not (place.tree / command[0]).exists():
         print(f"FAIL {suite}: there is no {command[0]}")
         return 0, 1
-    result = place.run(list(command), place.logs / f"{suite}.log", minutes, show=is_failure)
+    result = place.run(list(command), place.logs / f"{suite}.log", minutes, show=First(20))
     place.stop_servers()
     return counted(*result)
 
@@ -167,6 +183,17 @@ def is_failure(line):
     return bool(SHOWN.match(line))
 
 
+class First:
+    """True for the first few lines that tell of a failure; the log has them all."""
+
+    def __init__(self, limit):
+        self.left = limit
+
+    def __call__(self, line):
+        self.left -= is_failure(line)
+        return self.left >= 0 and is_failure(line)
+
+
 def none_found(suite):
     print(f"FAIL {suite}: no test found")
     return 0, 1
@@ -177,4 +204,4 @@ def print_some(lines):
         print("    " + line)
 
 
-SUITES = (lint, regress, isolation, tap, conformance, fuzz, realdata, crash)
+SUITES = (lint, oracle, regress, isolation, tap, conformance, fuzz, realdata, crash)
