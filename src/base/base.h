@@ -129,6 +129,9 @@ extern void wms_refusal_raise(const WmsRefusal *refusal, const char *query_text)
 extern void wms_require_preloaded(void);
 extern bool wms_preloaded;
 
+/* wmstream.c: what the server calls when it loads the library; declared by its own headers from 16 on. */
+extern PGDLLEXPORT void _PG_init(void);
+
 /* ---------------------------------------------------------------- settings: base_settings.c */
 
 /* Slots for workers in shared memory: the most databases that can run streams. */

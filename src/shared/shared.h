@@ -9,6 +9,7 @@
  *                  new generation before the process is registered, attached by the process
  *                  itself, released in its before-exit hook, stale claims collected by age)
  * shared_stats.c   stream slots and their figures
+ * shared_wake.c    what a transaction does to workers when it ends: waking, and lifting its bars
  *
  * Locks.  WmsShared->lock guards which slots are in use and all of the worker slots'
  * plain fields.  WmsSharedStream->lock guards that stream's store (state room): shared
@@ -25,7 +26,6 @@
 #include "storage/spin.h"
 #include "utils/dsa.h"
 
-#define WMS_MAX_DATABASES 64
 #define WMS_ERROR_LEN 512
 
 /* Figures of a stream that views show.  Written by its worker only. */
@@ -35,6 +35,7 @@ typedef struct WmsFigures
 	Oid			source_relid[WMS_MAX_SOURCES];
 	TimestampTz source_seen_at[WMS_MAX_SOURCES];	/* clock of the last batch with rows of it */
 	bool		source_idle[WMS_MAX_SOURCES];
+	WmsTime		source_watermark[WMS_MAX_SOURCES];	/* what it gives to W; WMS_TIME_MIN: nothing yet, or it has no delay */
 	WmsTime		next_close;		/* W that the next window needs; WMS_TIME_MAX: none open */
 	WmsTime		next_close_event;	/* the event time that must arrive for it */
 	int64		state_entries;
@@ -82,13 +83,30 @@ typedef struct WmsSharedWorker
 	pg_atomic_uint64 registry_changes;	/* bumped at commit of every change of the registry */
 } WmsSharedWorker;
 
+/*
+ * A database in which no worker may start: transactions that stopped its worker are under way (DROP DATABASE, DROP EXTENSION).
+ * Lifted when they end, whichever way.
+ */
+typedef struct WmsSharedBar
+{
+	Oid			database;
+	int			count;			/* transactions; 0: this entry is free */
+} WmsSharedBar;
+
 typedef struct WmsShared
 {
+	/* constant after start */
+	int			lock_tranche;
+	int			store_tranche;
+	int			area_tranche;	/* for dsa_create of the streams' areas */
+
 	LWLock		lock;
 	struct PGPROC *launcher;	/* NULL when it does not run; guarded by lock */
-	pid_t		launcher_pid;
+	pid_t		launcher_pid;	/* guarded by lock */
 	int			nworkers;		/* slots: WMS_MAX_DATABASES */
 	int			nstreams;		/* slots: wms_max_streams */
+	ConditionVariable workers_changed;	/* broadcast when a worker slot is given back */
+	WmsSharedBar bars[WMS_MAX_DATABASES];	/* guarded by lock */
 	WmsSharedWorker workers[WMS_MAX_DATABASES];
 	WmsSharedStream streams[FLEXIBLE_ARRAY_MEMBER];
 } WmsShared;
@@ -100,18 +118,37 @@ extern void wms_shared_install_hooks(void);
 
 /* ---- workers */
 
-/* Claims the slot of a database for a worker about to be registered; NULL if one is there already or none is free (*full tells). */
+/*
+ * Claims a slot for the worker of a database, about to be registered.  NULL if there is one already or the database is
+ * barred, or if none is free (*full tells).  Give it back by wms_worker_release if the registration fails.
+ */
 extern WmsSharedWorker *wms_worker_claim(Oid database, bool *full);
-/* The worker itself, in its slot by index and generation; ERROR-free; false: the claim is not ours any more, exit. Installs the release hook. */
+/*
+ * The worker itself, in its slot by index and generation; ERROR-free; false: the claim is not ours any more, exit.
+ * Installs the hook that releases the slot at exit.
+ */
 extern bool wms_worker_attach(int index, uint32 generation);
 extern void wms_worker_release(int index, uint32 generation);
 extern WmsSharedWorker *wms_worker_of(Oid database);	/* caller holds WmsShared->lock, or needs a hint only */
-/* Asks the worker of a database to stop and waits until it is gone; interruptible. */
+/*
+ * Asks the worker of a database, which may be another one than ours, to stop, and waits until it is gone; interruptible.
+ * None starts there until our transaction ends.  Call it before locking anything that the worker may need to finish.
+ */
 extern void wms_worker_stop(Oid database);
+/* Has our process's claim been told to stop? */
+extern bool wms_worker_should_stop(void);
 extern void wms_worker_wake(Oid database);
+/* The launcher itself, once; gives the place back at exit. */
+extern void wms_launcher_attach(void);
 extern void wms_launcher_wake(void);
 /* At commit of this transaction, not before: count a registry change and wake worker and launcher. */
 extern void wms_wake_at_commit(void);
+
+/* Between shared_slots.c and shared_wake.c. */
+extern bool wms_bar_add(Oid database);	/* false: no room */
+extern void wms_bar_lift(Oid database);
+extern void wms_bar_until_end(Oid database);	/* until our transaction ends */
+extern void wms_registry_changed(Oid database);
 
 /* ---- streams */
 

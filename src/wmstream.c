@@ -1,0 +1,35 @@
+/*
+ * wmstream.c
+ *	  Where the library is loaded.
+ *
+ * Preloaded, it brings settings, shared memory, hooks and the launcher.  Loaded later,
+ * by the first call of one of its functions in a session, it defines nothing: the
+ * window functions work, all others say what to set (wms_require_preloaded).
+ */
+#include "postgres.h"
+
+#include "fmgr.h"
+#include "miscadmin.h"
+
+#include "base/base.h"
+#include "registry/registry.h"
+#include "shared/shared.h"
+#include "worker/worker.h"
+
+PG_MODULE_MAGIC;
+
+void
+_PG_init(void)
+{
+	if (!process_shared_preload_libraries_in_progress)
+		return;
+
+	wms_preloaded = true;
+	wms_define_settings();
+	wms_shared_install_hooks();
+	wms_registry_install_hooks();
+
+	/* pg_upgrade wants no process to write while it works. */
+	if (!IsBinaryUpgrade)
+		wms_launcher_register();
+}
