@@ -76,4 +76,13 @@
 #define WmsSlotAcquire(name, nowait) ReplicationSlotAcquire(name, nowait)
 #endif
 
+/* Join aliases are flattened on behalf of a planner from 16 on; permissions of entries are listed apart. */
+#if PG_VERSION_NUM >= 160000
+#define WmsFlattenJoinAliases(query, node) flatten_join_alias_vars(NULL, query, node)
+#define WmsClearPermInfos(query) ((query)->rteperminfos = NIL)
+#else
+#define WmsFlattenJoinAliases(query, node) flatten_join_alias_vars(query, node)
+#define WmsClearPermInfos(query) ((void) 0)
+#endif
+
 #endif							/* WMS_BASE_COMPAT_H */
