@@ -77,10 +77,15 @@ class Place:
         Lines for which show(line) is true are printed as they come. Returns (exit status, output);
         the status is None when the time was over.
         """
-        if self.as_root:
-            command = ["runuser", "-u", self.user, "--", *command]
         environment = {**self.environment(), **(extra_env or {})}
-        return run_logged(command, self.tree, environment, log, minutes, show)
+        return run_logged(command, self.tree, environment, log, minutes, show, self.identity())
+
+    def identity(self):
+        """Arguments for subprocess that make root the test user."""
+        if not self.as_root:
+            return {}
+        entry = pwd.getpwnam(self.user)
+        return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": os.getgrouplist(self.user, entry.pw_gid)}
 
     def stop_servers(self):
         """Ends servers that a suite left behind: those whose data directory lies below ours."""
@@ -110,7 +115,7 @@ def is_alive(pid):
     return True
 
 
-def run_logged(command, cwd, environment, log, minutes, show=None):
+def run_logged(command, cwd, environment, log, minutes, show=None, identity=None):
     """Like Place.run, but as the caller and anywhere. The command gets no stdin and a process group of its own.
 
     It writes to the file and not to a pipe: a server that it leaves behind would keep a pipe open.
@@ -118,7 +123,7 @@ def run_logged(command, cwd, environment, log, minutes, show=None):
     log.parent.mkdir(parents=True, exist_ok=True)
     with open(log, "w", encoding="utf-8") as out, open(log, encoding="utf-8", errors="replace") as tail:
         process = subprocess.Popen(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL, stdout=out,
-                                   stderr=subprocess.STDOUT, start_new_session=True)
+                                   stderr=subprocess.STDOUT, start_new_session=True, **(identity or {}))
         try:
             status = wait_showing(process, minutes, tail, show or (lambda line: False))
         finally:
