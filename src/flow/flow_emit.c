@@ -1,0 +1,250 @@
+/*
+ * flow_emit.c
+ *	  Groups that are finished (or only shown): entries become rows of the operator's row set.
+ *
+ * A row is the group's keys, the window among them, and the results of its aggregates.  Aggregates on the fast path
+ * are finished from their states.  Those with kept arguments are run by the executor over all
+ * groups of the firing at once: the kept rows go into wms_kept with the number of their group, a query with
+ * the original aggregate calls gives one row per group in the order of these numbers, and the
+ * two halves are put together.  That is the slow twin that is right for every aggregate: DISTINCT,
+ * ORDER BY, ordered sets, anything that Postgres can run.
+ *
+ * An operator that only collects rows gives its kept rows back as they are.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+#include "utils/rangetypes.h"
+#include "utils/timestamp.h"
+
+#include "flow/flow_internal.h"
+
+typedef struct KeptSink
+{
+	FlowOp	   *op;
+	int64		group;
+	int64		row;
+	Datum	   *values;
+	bool	   *isnull;
+	const WmsEntry *entry;
+} KeptSink;
+
+void
+wms_flow_kept_of_store(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg)
+{
+	wms_state_kept(flow->store, entry, fn, arg);
+}
+
+/* The window of a bucket as the key column shows it; in the current context. */
+static Datum
+window_datum(FlowOp *op, const WmsBucketKey *bucket)
+{
+	RangeBound	lower = {TimestampTzGetDatum(bucket->start), false, true, true};
+	RangeBound	upper = {TimestampTzGetDatum(bucket->end), false, false, false};
+
+	if (op->range == NULL)
+		return TimestampTzGetDatum(bucket->start);
+	return RangeTypePGetDatum(make_range(op->range, &lower, &upper, false));
+}
+
+/* ---------------------------------------------------------------- kept rows */
+
+static void
+kept_to_set(const char *row, uint32 len, void *arg)
+{
+	KeptSink   *sink = arg;
+	FlowOp	   *op = sink->op;
+
+	sink->values[0] = Int64GetDatum(sink->group);
+	sink->values[1] = Int64GetDatum(sink->row++);
+	sink->isnull[0] = sink->isnull[1] = false;
+	wms_unpack(row, op->kept_row_desc, sink->values + 2, sink->isnull + 2);
+	tuplestore_putvalues(op->kept->rows, op->kept->desc, sink->values, sink->isnull);
+}
+
+static void
+kept_to_out(const char *row, uint32 len, void *arg)
+{
+	KeptSink   *sink = arg;
+	FlowOp	   *op = sink->op;
+	int			window = op->plan->window_key;
+
+	wms_unpack(row, op->kept_row_desc, sink->values, sink->isnull);
+	if (window >= 0)
+	{
+		sink->values[window] = window_datum(op, &sink->entry->bucket);
+		sink->isnull[window] = false;
+	}
+	tuplestore_putvalues(op->out->rows, op->out->desc, sink->values, sink->isnull);
+}
+
+static void
+emit_kept(FlowOp *op, WmsEntry *entry, WmsKeptFn to,
+		  void (*kept) (WmsFlow *, WmsEntry *, WmsKeptFn, void *))
+{
+	int			natts = op->kept_row_desc->natts + 2;
+	KeptSink	sink = {op, op->emitted, 0, palloc(sizeof(Datum) * natts), palloc(sizeof(bool) * natts), entry};
+
+	kept(op->flow, entry, to, &sink);
+	pfree(sink.values);
+	pfree(sink.isnull);
+}
+
+/* Runs the aggregates with kept arguments and puts their results beside the rows that wait in op->emitting. */
+typedef struct Zip
+{
+	FlowOp	   *op;
+	TupleTableSlot *waiting;
+	int64		group;
+} Zip;
+
+static void
+zip_row(TupleTableSlot *slot, void *arg)
+{
+	Zip		   *zip = arg;
+	FlowOp	   *op = zip->op;
+	WmsOpPlan  *plan = op->plan;
+	int			column = 1;
+
+	slot_getallattrs(slot);
+	if (!tuplestore_gettupleslot(op->emitting, true, false, zip->waiting) ||
+		DatumGetInt64(slot->tts_values[0]) != zip->group++)
+		elog(ERROR, "groups and their kept aggregates do not fit together");
+	slot_getallattrs(zip->waiting);
+	for (int i = 0; i < plan->naggs; i++)
+	{
+		if (!plan->aggs[i].kept)
+			continue;
+		zip->waiting->tts_values[plan->nkeys + i] = slot->tts_values[column];
+		zip->waiting->tts_isnull[plan->nkeys + i] = slot->tts_isnull[column];
+		column++;
+	}
+	tuplestore_putvalues(op->out->rows, op->out->desc, zip->waiting->tts_values, zip->waiting->tts_isnull);
+}
+
+static void
+run_kept_aggregates(FlowOp *op)
+{
+	Zip			zip = {op, MakeSingleTupleTableSlot(op->out->desc, &TTSOpsMinimalTuple), 0};
+	DestReceiver *dest = wms_dest_call(zip_row, &zip);
+
+	tuplestore_rescan(op->emitting);
+	wms_query_run(op->kept_query, dest);
+	if (zip.group != op->emitted)
+		elog(ERROR, "groups and their kept aggregates do not fit together");
+	pfree(dest);
+	ExecDropSingleTupleTableSlot(zip.waiting);
+}
+
+/* ---------------------------------------------------------------- entries */
+
+void
+wms_flow_emit_begin(FlowOp *op)
+{
+	wms_rowset_begin(op->out);
+	op->emitted = 0;
+	if (op->kept_query)
+	{
+		wms_rowset_begin(op->kept);
+		op->emitting = tuplestore_begin_heap(false, false, work_mem);
+	}
+}
+
+static void
+key_values(FlowOp *op, WmsEntry *entry, Datum *values, bool *isnull)
+{
+	Datum	   *v = palloc(sizeof(Datum) * Max(op->nkeys, 1));
+	bool	   *n = palloc(sizeof(bool) * Max(op->nkeys, 1));
+	int			window = op->plan->window_key;
+
+	if (op->nkeys > 0)
+		wms_unpack(entry->key, op->key_desc, v, n);
+	for (int i = 0; i < op->nkeys; i++)
+	{
+		values[op->key_columns[i]] = v[i];
+		isnull[op->key_columns[i]] = n[i];
+	}
+	if (window >= 0)
+	{
+		values[window] = window_datum(op, &entry->bucket);
+		isnull[window] = false;
+	}
+}
+
+static void
+emit_group(FlowOp *op, WmsEntry *entry)
+{
+	int			natts = op->out->desc->natts;
+	Datum	   *values = palloc0(sizeof(Datum) * natts);
+	bool	   *isnull = palloc(sizeof(bool) * natts);
+	FlowState  *states = entry->work;
+
+	memset(isnull, true, natts);
+	key_values(op, entry, values, isnull);
+	if (op->nfast > 0)
+	{
+		if (states == NULL)
+			states = entry->value_len ? wms_flow_states_load(op, entry->value, entry->value_len)
+				: wms_flow_states_new(op);
+		wms_flow_states_finish(op, states, values, isnull);
+	}
+	tuplestore_putvalues(op->kept_query ? op->emitting : op->out->rows, op->out->desc, values, isnull);
+}
+
+/*
+ * One group.  States that are only loaded to be shown live in the memory of one group, not of the batch; kept says
+ * where its kept rows come from.
+ */
+void
+wms_flow_emit_entry(FlowOp *op, WmsEntry *entry, void (*kept) (WmsFlow *, WmsEntry *, WmsKeptFn, void *))
+{
+	WmsFlow    *flow = op->flow;
+	ExprContext *states = flow->agg->curaggcontext;
+	MemoryContext old;
+
+	if ((op->emitted & 0xFFF) == 0)
+		CHECK_FOR_INTERRUPTS();
+	old = MemoryContextSwitchTo(flow->emit_memory->ecxt_per_tuple_memory);
+	flow->agg->curaggcontext = flow->emit_memory;
+	if (op->plan->kind == WMS_OP_COLLECT)
+		emit_kept(op, entry, kept_to_out, kept);
+	else
+	{
+		emit_group(op, entry);
+		if (op->kept_query)
+			emit_kept(op, entry, kept_to_set, kept);
+	}
+	op->emitted++;
+	flow->agg->curaggcontext = states;
+	MemoryContextSwitchTo(old);
+	ReScanExprContext(flow->emit_memory);
+}
+
+static void
+no_kept_rows(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg)
+{
+}
+
+/* The one group of an aggregate without keys, when it has had no row: initial states. */
+void
+wms_flow_emit_global(FlowOp *op)
+{
+	WmsEntry	entry = {{op->plan->id, WMS_TIME_MIN, WMS_TIME_MAX}};
+
+	entry.is_new = true;
+	wms_flow_emit_entry(op, &entry, no_kept_rows);
+}
+
+void
+wms_flow_emit_end(FlowOp *op)
+{
+	if (!op->kept_query)
+		return;
+	if (op->emitted > 0)
+		run_kept_aggregates(op);
+	tuplestore_end(op->emitting);
+	op->emitting = NULL;
+}

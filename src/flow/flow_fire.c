@@ -1,0 +1,443 @@
+/*
+ * flow_fire.c
+ *	  A batch from begin to end, and the firing in it: W advances, what it passed closes, the result is written.
+ *
+ * A firing goes through the operators in order of their numbers, so that one insert may flow through all levels in one
+ * batch: inputs that read the row sets of lower operators run first (their rows are tested against the W of
+ * the last firing, like all others), then the operator emits:
+ *
+ *   append    buckets with end <= W, each once; again, in place, the groups of closed buckets that got
+ *             rows while their allowed lateness lasted
+ *   update    the groups touched since the last firing
+ *   complete  all groups
+ *
+ * and buckets with end + allowed lateness <= W leave (never in complete mode).  Only the top operator sees the
+ * output mode and the lateness; lower ones append.
+ *
+ * Where firings are rarer than batches, or closed groups may be refined, an entry carries a
+ * durable mark (WMS_ENTRY_PENDING) from its touch to the next firing.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "miscadmin.h"
+#include "portability/instr_time.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "flow/flow_internal.h"
+
+/* ---------------------------------------------------------------- begin and end */
+
+static void
+begin_sets(WmsFlow *flow)
+{
+	for (int i = 0; i < flow->plan->nsources; i++)
+	{
+		if (flow->sources[i].raw)
+			wms_rowset_begin(flow->sources[i].raw);
+		wms_rowset_begin(flow->sources[i].in);
+		flow->sources[i].shape = NULL;
+	}
+	for (int i = 0; i < flow->plan->nops; i++)
+		wms_rowset_begin(flow->ops[i].out);
+	flow->result = wms_sink_rows(flow->sink);
+}
+
+static void
+lock_query(WmsQuery *q)
+{
+	if (q)
+		wms_query_lock(q);
+}
+
+static void
+lock_plans(WmsFlow *flow)
+{
+	for (int i = 0; i < flow->plan->nsources; i++)
+		lock_query(flow->sources[i].below);
+	for (int i = 0; i < flow->plan->nops; i++)
+	{
+		for (int side = 0; side < 2; side++)
+			if (flow->ops[i].inputs[side])
+				lock_query(flow->ops[i].inputs[side]->query);
+		lock_query(flow->ops[i].kept_query);
+	}
+	lock_query(flow->final->query);
+	lock_query(flow->shown);
+}
+
+void
+wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryContext batch)
+{
+	MemoryContext old = MemoryContextSwitchTo(batch);
+
+	flow->store = store;
+	flow->progress = progress;
+	flow->batch = batch;
+	flow->started_at = GetCurrentTransactionStartTimestamp();
+	flow->old_watermark = progress->watermark;
+	flow->nrows = 0;
+	flow->row_bytes = 0;
+	flow->first_ord = 0;
+	flow->rows = palloc(sizeof(FlowRow) * FLOW_CHUNK_ROWS);
+	flow->nresult = 0;
+	flow->fired = false;
+	flow->sink_us = 0;
+	memset(flow->source_had_rows, 0, sizeof(flow->source_had_rows));
+	progress->nsources = flow->plan->nsources;
+	lock_plans(flow);
+	begin_sets(flow);
+	MemoryContextSwitchTo(old);
+}
+
+void
+wms_flow_fed(WmsFlow *flow)
+{
+	wms_flow_chunk_end(flow);
+	for (int i = 0; i < flow->plan->nsources; i++)
+		if (flow->source_had_rows[i])
+			flow->source_seen_at[i] = GetCurrentTimestamp();
+}
+
+void
+wms_flow_end(WmsFlow *flow)
+{
+	for (int i = 0; i < flow->plan->nsources; i++)
+	{
+		if (flow->sources[i].raw)
+			wms_rowset_forget(flow->sources[i].raw);
+		wms_rowset_forget(flow->sources[i].in);
+		flow->sources[i].shape = NULL;
+		ExecClearTuple(flow->sources[i].heap_slot);
+		ExecClearTuple(flow->sources[i].in_slot);
+	}
+	for (int i = 0; i < flow->plan->nops; i++)
+	{
+		wms_rowset_forget(flow->ops[i].out);
+		if (flow->ops[i].kept)
+			wms_rowset_forget(flow->ops[i].kept);
+		flow->ops[i].emitting = NULL;
+	}
+	wms_sink_forget(flow->sink);
+	if (flow->late)
+		wms_late_forget(flow->late);
+	flow->rows = NULL;
+	flow->nrows = 0;
+	flow->agg->curaggcontext = flow->agg_memory;
+	ReScanExprContext(flow->agg_memory);
+	ReScanExprContext(flow->emit_memory);
+	ReScanExprContext(flow->row);
+}
+
+/* ---------------------------------------------------------------- the watermark */
+
+static bool
+source_idle(WmsFlow *flow, int source, TimestampTz now)
+{
+	int64		timeout = flow->def->idle_us;
+
+	return timeout >= 0 && now - flow->source_seen_at[source] >= timeout;
+}
+
+WmsTime
+wms_flow_watermark(WmsFlow *flow)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	WmsTime		least = WMS_TIME_MAX;
+	WmsTime		greatest = WMS_TIME_MIN;
+	bool		active = false;
+
+	if (flow->plan->processing_time)
+		return flow->started_at;
+	for (int i = 0; i < flow->plan->nsources; i++)
+	{
+		WmsSourcePlan *plan = flow->sources[i].plan;
+		WmsTime		w;
+
+		if (!plan->bounded)
+			continue;
+		w = wms_time_add(flow->progress->max_time[i], -plan->delay_us);
+		greatest = Max(greatest, w);
+		if (source_idle(flow, i, now))
+			continue;
+		active = true;
+		least = Min(least, w);
+	}
+	return wms_watermark_advance(flow->progress->watermark,
+								 flow->def->watermark_max || !active ? greatest : least);
+}
+
+/* ---------------------------------------------------------------- firing */
+
+typedef struct Fire
+{
+	FlowOp	   *op;
+	bool		top;			/* the operator whose groups the result shows */
+	WmsTime		old;			/* W before and after, as the operator sees it */
+	WmsTime		now;
+	WmsOutputMode mode;
+	int64		lateness;
+	List	   *pending;		/* entries of former batches that wait for a firing: List of PendingKey */
+} Fire;
+
+typedef struct PendingKey
+{
+	WmsBucketKey bucket;
+	uint32		hash;
+	char	   *key;
+	uint32		key_len;
+} PendingKey;
+
+static void
+emit_live(WmsEntry *entry, void *arg)
+{
+	Fire	   *fire = arg;
+
+	wms_flow_emit_entry(fire->op, entry, wms_flow_kept_of_store);
+	if (entry->work || entry->is_new)
+		entry->flags &= ~WMS_ENTRY_PENDING;
+}
+
+/* Touched groups: of update mode all, of append those that were shown already and change in place. */
+static void
+emit_touched(WmsEntry *entry, void *arg)
+{
+	Fire	   *fire = arg;
+
+	if (!(entry->flags & WMS_ENTRY_PENDING) || entry->removed)
+		return;
+	if (fire->mode == WMS_APPEND && entry->bucket.end > fire->old)
+		return;					/* open, or closing now: not shown before */
+	entry->flags &= ~WMS_ENTRY_PENDING;
+	wms_flow_emit_entry(fire->op, entry, wms_flow_kept_of_store);
+}
+
+static void
+note_pending(WmsEntry *entry, void *arg)
+{
+	Fire	   *fire = arg;
+	PendingKey *p;
+
+	if (!(entry->flags & WMS_ENTRY_PENDING))
+		return;
+	p = palloc(sizeof(PendingKey));
+	p->bucket = entry->bucket;
+	p->hash = entry->hash;
+	p->key_len = entry->key_len;
+	p->key = palloc(Max(entry->key_len, 1));
+	memcpy(p->key, entry->key, entry->key_len);
+	fire->pending = lappend(fire->pending, p);
+}
+
+/* Touches the entries of former batches that wait for this firing, so that they are among the touched ones. */
+static void
+touch_pending(Fire *fire)
+{
+	WmsFlow    *flow = fire->op->flow;
+	WmsBucketKey bucket = {fire->op->plan->id, WMS_TIME_MIN, WMS_TIME_MIN};
+	ListCell   *lc;
+
+	if (!flow->pending_unknown)
+		return;
+	while (wms_state_next_bucket(flow->store, &bucket))
+		wms_state_scan(flow->store, &bucket, note_pending, fire);
+	foreach(lc, fire->pending)
+	{
+		PendingKey *p = lfirst(lc);
+
+		wms_state_get(flow->store, &p->bucket, p->hash, p->key, p->key_len, true);
+	}
+}
+
+/* The first bucket that W has not passed before. */
+static void
+emit_closing(Fire *fire)
+{
+	WmsStore   *store = fire->op->flow->store;
+	WmsBucketKey bucket = {fire->op->plan->id, WMS_TIME_MAX, fire->old};
+
+	while (wms_state_next_bucket(store, &bucket) && bucket.end <= fire->now)
+	{
+		wms_state_scan(store, &bucket, emit_live, fire);
+		fire->op->flow->closed_windows++;
+	}
+}
+
+static void
+emit_all(Fire *fire)
+{
+	WmsStore   *store = fire->op->flow->store;
+	WmsBucketKey bucket = {fire->op->plan->id, WMS_TIME_MIN, WMS_TIME_MIN};
+
+	while (wms_state_next_bucket(store, &bucket))
+		wms_state_scan(store, &bucket, emit_live, fire);
+	if (fire->op->plan->global && fire->op->emitted == 0)
+		wms_flow_emit_global(fire->op);
+}
+
+static void
+let_go(Fire *fire)
+{
+	WmsStore   *store = fire->op->flow->store;
+	WmsBucketKey bucket = {fire->op->plan->id, WMS_TIME_MIN, WMS_TIME_MIN};
+
+	if (fire->mode == WMS_COMPLETE || !fire->op->plan->bounded)
+		return;
+	while (wms_state_next_bucket(store, &bucket) &&
+		   wms_time_add(bucket.end, fire->lateness) <= fire->now)
+		wms_state_close(store, &bucket);
+}
+
+/* Rows of an update, or of a refinement, replace the ones under their key; what is touched and no longer shown is taken away. */
+static bool
+rows_replace(WmsFlow *flow)
+{
+	return flow->def->output_mode == WMS_UPDATE || flow->def->lateness_us > 0;
+}
+
+static void
+fire_op(WmsFlow *flow, FlowOp *op, WmsTime old, WmsTime now)
+{
+	Fire		fire = {op};
+
+	for (int side = 0; side < 2; side++)
+		if (op->inputs[side] && op->inputs[side]->query && op->inputs[side]->reads_op)
+			wms_flow_run_input(op->inputs[side]);
+	fire.top = (op->plan->id == flow->plan->top_op);
+	fire.old = wms_flow_op_watermark(op, old);
+	fire.now = wms_flow_op_watermark(op, now);
+	fire.mode = fire.top ? flow->def->output_mode : WMS_APPEND;
+	fire.lateness = fire.top ? flow->def->lateness_us : 0;
+
+	wms_flow_emit_begin(op);
+	if (fire.mode == WMS_COMPLETE)
+		emit_all(&fire);
+	else
+	{
+		if (fire.mode == WMS_UPDATE || fire.lateness > 0)
+		{
+			touch_pending(&fire);
+			wms_state_scan_touched(flow->store, op->plan->id, emit_touched, &fire);
+		}
+		if (fire.mode == WMS_APPEND)
+			emit_closing(&fire);
+	}
+	wms_flow_emit_end(op);
+	let_go(&fire);
+}
+
+static void
+shown_key(TupleTableSlot *slot, void *arg)
+{
+	tuplestore_puttupleslot((Tuplestorestate *) arg, slot);
+}
+
+/* Keys of the groups that were emitted, where some of them may have no row any more. */
+static void
+collect_shown_keys(WmsFlow *flow)
+{
+	FlowOp	   *op = &flow->ops[flow->plan->top_op];
+	DestReceiver *dest;
+
+	if (flow->shown == NULL || op->emitted <= flow->nresult)
+		return;
+	dest = wms_dest_call(shown_key, wms_sink_touched(flow->sink));
+	wms_query_run(flow->shown, dest);
+	pfree(dest);
+}
+
+void
+wms_flow_fire(WmsFlow *flow, WmsTime upto)
+{
+	MemoryContext old = MemoryContextSwitchTo(flow->batch);
+	WmsTime		now = wms_watermark_advance(wms_flow_watermark(flow), upto);
+
+	for (int i = 0; i < flow->plan->nops; i++)
+		fire_op(flow, &flow->ops[i], flow->progress->watermark, now);
+	if (flow->final->query && flow->final->reads_op)
+		wms_flow_run_input(flow->final);
+	if (flow->plan->top_op >= 0 && rows_replace(flow))
+		collect_shown_keys(flow);
+	flow->progress->watermark = now;
+	flow->progress->fired_at = flow->started_at;
+	flow->fired = true;
+	flow->pending_unknown = false;
+	MemoryContextSwitchTo(old);
+}
+
+/* ---------------------------------------------------------------- writing */
+
+static int64
+write_result(WmsFlow *flow)
+{
+	if (flow->plan->top_op < 0)
+		return wms_sink_insert(flow->sink);
+	if (!flow->fired)
+		return wms_sink_insert(flow->sink);	/* rows beside the groups, if any */
+	if (flow->def->output_mode == WMS_COMPLETE)
+		return wms_sink_replace(flow->sink);
+	if (rows_replace(flow))
+		return wms_sink_upsert(flow->sink);
+	return wms_sink_insert(flow->sink);
+}
+
+void
+wms_flow_finish(WmsFlow *flow)
+{
+	MemoryContext old = MemoryContextSwitchTo(flow->batch);
+	instr_time	start,
+				end;
+
+	INSTR_TIME_SET_CURRENT(start);
+	flow->progress->counters[WMS_COUNT_OUTPUT] += write_result(flow);
+	if (flow->late)
+		wms_late_write(flow->late);
+	INSTR_TIME_SET_CURRENT(end);
+	INSTR_TIME_SUBTRACT(end, start);
+	flow->sink_us = INSTR_TIME_GET_MICROSEC(end);
+	if (!flow->fired && flow->def->trigger_us > 0)
+		flow->pending_unknown = true;
+	MemoryContextSwitchTo(old);
+}
+
+/* ---------------------------------------------------------------- figures */
+
+/* The event time that must arrive for the next window to close: its end, seen from the slowest source. */
+static void
+next_close(WmsFlow *flow, WmsFigures *figures)
+{
+	WmsTime		end = WMS_TIME_MAX;
+	int64		delay = 0;
+
+	figures->next_close = figures->next_close_event = WMS_TIME_MAX;
+	for (int i = 0; i < flow->plan->nops; i++)
+	{
+		FlowOp	   *op = &flow->ops[i];
+		WmsBucketKey bucket = {op->plan->id, WMS_TIME_MAX, wms_flow_op_watermark(op, flow->progress->watermark)};
+
+		if (op->plan->bounded && wms_state_next_bucket(flow->store, &bucket))
+			end = Min(end, wms_time_add(bucket.end, op->plan->lag_us));
+	}
+	if (end == WMS_TIME_MAX)
+		return;
+	for (int i = 0; i < flow->plan->nsources; i++)
+		if (flow->sources[i].plan->bounded)
+			delay = Max(delay, flow->sources[i].plan->delay_us);
+	figures->next_close = end;
+	figures->next_close_event = wms_time_add(end, delay);
+}
+
+void
+wms_flow_figures(WmsFlow *flow, WmsFigures *figures)
+{
+	TimestampTz now = GetCurrentTimestamp();
+
+	for (int i = 0; i < flow->plan->nsources; i++)
+	{
+		figures->source_relid[i] = flow->sources[i].plan->relid;
+		figures->source_seen_at[i] = flow->source_seen_at[i];
+		figures->source_idle[i] = source_idle(flow, i, now);
+	}
+	next_close(flow, figures);
+}

@@ -1,0 +1,324 @@
+/*
+ * flow_group.c
+ *	  Operators that collect rows into groups: windows, keys, late tests.
+ *
+ * A row of the operator's input belongs to one window or several (or to none that ever closes), and in each of
+ * them to the group of its keys.  The window is the *bucket* of the state room, the other keys are the entry's
+ * key: packed bytes, with a hash that agrees with the types' own equality, so that 1.0 and 1.00 are one
+ * group.  Where equal values of all key types have equal images, bytes decide; else the types'
+ * equality functions do.
+ *
+ * A window [start, end) is gone when end + allowed lateness <= the watermark of the last firing as this operator sees
+ * it (never in complete mode): the row is then marked as dropped from it.
+ */
+#include "postgres.h"
+
+#include "access/nbtree.h"
+#include "catalog/pg_collation.h"
+#include "catalog/pg_type.h"
+#include "common/hashfn.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rangetypes.h"
+#include "utils/timestamp.h"
+
+#include "flow/flow_internal.h"
+
+/* ---------------------------------------------------------------- preparing */
+
+/* Do equal values of this type always have equal images? */
+static bool
+image_equal(TypeCacheEntry *type, Oid collation)
+{
+	Oid			proc;
+
+	if (!OidIsValid(type->btree_opf))
+		return false;
+	proc = get_opfamily_proc(type->btree_opf, type->btree_opintype, type->btree_opintype, BTEQUALIMAGE_PROC);
+	return OidIsValid(proc) &&
+		DatumGetBool(OidFunctionCall1Coll(proc, collation, ObjectIdGetDatum(type->btree_opintype)));
+}
+
+static bool
+key_match(const char *a, uint32 a_len, const char *b, uint32 b_len, void *arg)
+{
+	FlowOp	   *op = arg;
+	int			n = op->nkeys;
+	Datum	   *va = palloc(sizeof(Datum) * n * 2);
+	bool	   *na = palloc(sizeof(bool) * n * 2);
+	bool		same = true;
+
+	wms_unpack(a, op->key_desc, va, na);
+	wms_unpack(b, op->key_desc, va + n, na + n);
+	for (int i = 0; i < n && same; i++)
+	{
+		if (na[i] || na[n + i])
+			same = (na[i] == na[n + i]);
+		else
+			same = DatumGetBool(FunctionCall2Coll(&op->key_eq[i], TupleDescAttr(op->key_desc, i)->attcollation,
+												  va[i], va[n + i]));
+	}
+	pfree(va);
+	pfree(na);
+	return same;
+}
+
+static void
+prepare_keys(FlowOp *op)
+{
+	WmsOpPlan  *plan = op->plan;
+	bool		bytes_decide = true;
+
+	op->key_columns = palloc(sizeof(int) * Max(plan->nkeys, 1));
+	for (int i = 0; i < plan->nkeys; i++)
+		if (i != plan->window_key && plan->kind != WMS_OP_COLLECT)
+			op->key_columns[op->nkeys++] = i;
+	op->key_desc = CreateTemplateTupleDesc(op->nkeys);
+	op->key_hash = palloc0(sizeof(FmgrInfo) * Max(op->nkeys, 1));
+	op->key_eq = palloc0(sizeof(FmgrInfo) * Max(op->nkeys, 1));
+	for (int i = 0; i < op->nkeys; i++)
+	{
+		int			column = op->key_columns[i];
+		Form_pg_attribute att;
+		TypeCacheEntry *type;
+
+		TupleDescCopyEntry(op->key_desc, i + 1, plan->input_desc, column + 1);
+		att = TupleDescAttr(op->key_desc, i);
+		type = lookup_type_cache(att->atttypid, TYPECACHE_HASH_PROC | TYPECACHE_BTREE_OPFAMILY);
+		if (OidIsValid(type->hash_proc))
+			fmgr_info(type->hash_proc, &op->key_hash[i]);
+		fmgr_info(get_opcode(plan->key_eq[column]), &op->key_eq[i]);
+		bytes_decide &= image_equal(type, att->attcollation);
+	}
+	op->flow->state_ops[plan->id].match = bytes_decide ? NULL : key_match;
+	op->flow->state_ops[plan->id].arg = op;
+	initStringInfo(&op->key);
+}
+
+static void
+prepare_window(FlowOp *op)
+{
+	WmsOpPlan  *plan = op->plan;
+	Oid			type;
+
+	if (plan->window_key < 0)
+		return;
+	type = TupleDescAttr(plan->input_desc, plan->window_key)->atttypid;
+	if (type_is_range(type))
+		op->range = lookup_type_cache(type, TYPECACHE_RANGE_INFO);
+}
+
+static void
+encode_entry(WmsEntry *entry, StringInfo value, void *arg)
+{
+	FlowOp	   *op = arg;
+
+	if (entry->work)
+		wms_flow_states_encode(op, entry->work, value);
+	else
+		appendBinaryStringInfo(value, entry->value, entry->value_len);
+}
+
+static void
+prepare_aggregates(FlowOp *op)
+{
+	WmsOpPlan  *plan = op->plan;
+
+	op->fast = palloc0(sizeof(FlowAgg) * Max(plan->naggs, 1));
+	for (int i = 0; i < plan->naggs; i++)
+	{
+		if (plan->aggs[i].kept)
+			op->has_kept = true;
+		else
+			wms_flow_fast_prepare(op, &op->fast[op->nfast++], &plan->aggs[i], plan->nkeys + i);
+	}
+	op->state_desc = wms_flow_states_desc(op);
+	if (op->nfast > 0)
+		op->flow->state_ops[plan->id].encode = encode_entry;
+}
+
+static void
+prepare_kept_rows(FlowOp *op)
+{
+	WmsOpPlan  *plan = op->plan;
+	int			first = plan->kind == WMS_OP_COLLECT ? 0 : plan->nkeys;
+
+	op->nkept_columns = plan->kind == WMS_OP_COLLECT ? plan->out_desc->natts : plan->kept_desc->natts - 2;
+	op->kept_row_desc = CreateTemplateTupleDesc(op->nkept_columns);
+	for (int i = 0; i < op->nkept_columns; i++)
+		TupleDescCopyEntry(op->kept_row_desc, i + 1, plan->input_desc, first + i + 1);
+	initStringInfo(&op->kept_row);
+}
+
+void
+wms_flow_group_prepare(WmsFlow *flow, FlowOp *op)
+{
+	prepare_keys(op);
+	prepare_window(op);
+	if (op->plan->kind == WMS_OP_AGGREGATE)
+		prepare_aggregates(op);
+	else
+		op->has_kept = true;
+	if (op->has_kept)
+		prepare_kept_rows(op);
+}
+
+/* ---------------------------------------------------------------- a row */
+
+WmsTime
+wms_flow_op_watermark(const FlowOp *op, WmsTime w)
+{
+	if (!op->plan->bounded)
+		return WMS_TIME_MIN;
+	return wms_time_add(w, -op->plan->lag_us);
+}
+
+static bool
+window_gone(FlowOp *op, const WmsWindow *window)
+{
+	const WmsStreamDef *def = op->flow->def;
+
+	if (!op->plan->bounded || def->output_mode == WMS_COMPLETE)
+		return false;
+	return wms_time_add(window->end, def->lateness_us) <= wms_flow_op_watermark(op, op->flow->old_watermark);
+}
+
+static uint32
+hash_keys(FlowOp *op, const Datum *values, const bool *isnull)
+{
+	uint32		hash = 0;
+
+	for (int i = 0; i < op->nkeys; i++)
+	{
+		uint32		h = 0;
+
+		if (!isnull[i] && OidIsValid(op->key_hash[i].fn_oid))
+			h = DatumGetUInt32(FunctionCall1Coll(&op->key_hash[i], TupleDescAttr(op->key_desc, i)->attcollation,
+												 values[i]));
+		hash = hash_combine(hash, h);
+	}
+	return murmurhash32(hash);
+}
+
+/* Packs the row's keys; the hash of them. */
+static uint32
+pack_key(FlowOp *op, TupleTableSlot *slot)
+{
+	Datum		values[INDEX_MAX_KEYS];
+	bool		isnull[INDEX_MAX_KEYS];
+	Datum	   *v = op->nkeys <= INDEX_MAX_KEYS ? values : palloc(sizeof(Datum) * op->nkeys);
+	bool	   *n = op->nkeys <= INDEX_MAX_KEYS ? isnull : palloc(sizeof(bool) * op->nkeys);
+
+	for (int i = 0; i < op->nkeys; i++)
+	{
+		v[i] = slot->tts_values[op->key_columns[i]];
+		n[i] = slot->tts_isnull[op->key_columns[i]];
+	}
+	resetStringInfo(&op->key);
+	if (op->nkeys == 0)
+		return 0;
+	wms_pack(&op->key, op->key_desc, v, n);
+	return hash_keys(op, v, n);
+}
+
+static void
+keep_row(FlowOp *op, WmsEntry *entry, TupleTableSlot *slot)
+{
+	int			first = op->plan->kind == WMS_OP_COLLECT ? 0 : op->plan->nkeys;
+
+	resetStringInfo(&op->kept_row);
+	wms_pack(&op->kept_row, op->kept_row_desc, slot->tts_values + first, slot->tts_isnull + first);
+	wms_state_keep(op->flow->store, entry, op->kept_row.data, op->kept_row.len);
+}
+
+static void
+mark_row(FlowOp *op, TupleTableSlot *slot, uint8 mark)
+{
+	int			column = op->inputs[0]->plan->ord_column;
+	int64		ord;
+
+	if (column == 0 || slot->tts_isnull[column - 1])
+		return;
+	ord = DatumGetInt64(slot->tts_values[column - 1]);
+	op->flow->rows[ord - op->flow->first_ord].marks |= mark;
+}
+
+static void
+add_to_group(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *slot)
+{
+	WmsFlow    *flow = op->flow;
+	WmsBucketKey bucket = {op->plan->id, window->start, window->end};
+	WmsEntry   *entry;
+
+	if (window_gone(op, window))
+	{
+		mark_row(op, slot, FLOW_ROW_DROPPED);
+		return;
+	}
+	mark_row(op, slot, FLOW_ROW_KEPT);
+	entry = wms_state_get(flow->store, &bucket, hash, op->key.data, op->key.len, true);
+	entry->flags |= WMS_ENTRY_PENDING;
+	if (op->nfast > 0)
+	{
+		if (entry->work == NULL)
+			entry->work = entry->is_new ? wms_flow_states_new(op)
+				: wms_flow_states_load(op, entry->value, entry->value_len);
+		wms_flow_states_advance(op, entry->work, slot);
+	}
+	if (op->has_kept)
+		keep_row(op, entry, slot);
+}
+
+/* The window that stands ready in the key column; false: the row is in none. */
+static bool
+ready_window(FlowOp *op, TupleTableSlot *slot, WmsWindow *window)
+{
+	int			column = op->plan->window_key;
+	RangeBound	lower,
+				upper;
+	bool		empty;
+
+	if (slot->tts_isnull[column])
+		return false;
+	if (op->range == NULL)
+	{
+		window->start = DatumGetTimestampTz(slot->tts_values[column]);
+		window->end = wms_time_add(window->start, 1);
+		return WmsTimeIsFinite(window->start);
+	}
+	range_deserialize(op->range, DatumGetRangeTypeP(slot->tts_values[column]), &lower, &upper, &empty);
+	if (empty || lower.infinite || upper.infinite)
+		return false;
+	window->start = DatumGetTimestampTz(lower.val);
+	window->end = DatumGetTimestampTz(upper.val);
+	return true;
+}
+
+/* A row of the operator's input; its columns are in tts_values.  Runs in the row's memory. */
+void
+wms_flow_op_row(FlowOp *op, TupleTableSlot *slot)
+{
+	WmsOpPlan  *plan = op->plan;
+	WmsWindow	window = {WMS_TIME_MIN, WMS_TIME_MAX};
+	uint32		hash = pack_key(op, slot);
+	WmsTime		time;
+
+	if (plan->window_key < 0)
+		add_to_group(op, &window, hash, slot);
+	else if (plan->time_column == 0)
+	{
+		if (ready_window(op, slot, &window))
+			add_to_group(op, &window, hash, slot);
+	}
+	else
+	{
+		if (slot->tts_isnull[plan->time_column - 1])
+			return;
+		time = DatumGetTimestampTz(slot->tts_values[plan->time_column - 1]);
+		if (!WmsTimeIsFinite(time) || !wms_window_first(&plan->window, time, &window))
+			return;
+		do
+			add_to_group(op, &window, hash, slot);
+		while (wms_window_next(&plan->window, time, &window));
+	}
+}

@@ -1,0 +1,210 @@
+/*
+ * flow_internal.h
+ *	  The parts of a running flow, for this room alone.
+ *
+ * Life of memory.  flow->context: until the flow is built anew (plans, expression
+ * states, slots).  flow->batch: one batch (overlay, row sets, states being worked on).
+ * flow->row->ecxt_per_tuple_memory: one row.
+ *
+ * Order of events in a batch: begin; rows are collected into chunks; at the end of
+ * a chunk the planned inputs run over it and rows that turned out late are settled; at a
+ * firing the operators close what W has passed, in order of their numbers, each
+ * filling its row set, and inputs that read these sets run; at the end the sink writes.
+ */
+#ifndef WMS_FLOW_INTERNAL_H
+#define WMS_FLOW_INTERNAL_H
+
+#include "executor/executor.h"
+#include "flow/flow.h"
+#include "fmgr.h"
+#include "nodes/execnodes.h"
+#include "utils/typcache.h"
+
+/* Rows of source tables in one chunk; a late row is found again by its number. */
+#define FLOW_CHUNK_ROWS 8192
+#define FLOW_CHUNK_BYTES (16 * 1024 * 1024)
+
+#define FLOW_ROW_DROPPED 0x01	/* late for at least one window */
+#define FLOW_ROW_KEPT 0x02		/* on time for at least one window */
+
+typedef struct FlowRow
+{
+	int			source;
+	HeapTuple	tuple;			/* in the batch context, or the change's own while it is being fed; NULL unless there is a late table */
+	WmsTime		time;			/* event time; WMS_TIME_MIN when it has none */
+	uint8		marks;
+} FlowRow;
+
+typedef struct FlowOp FlowOp;
+
+/* An input of an operator, or of the result (op NULL). */
+typedef struct FlowInput
+{
+	WmsFlow    *flow;
+	WmsInputPlan *plan;
+	FlowOp	   *op;
+	int			side;			/* of a join: 0 left, 1 right */
+	WmsQuery   *query;			/* planned feed; NULL for a direct one */
+	bool		reads_in;		/* reads rows of sources */
+	bool		reads_op;		/* reads rows of operators */
+	ExprState  *qual;			/* direct feed */
+	ProjectionInfo *projection;
+} FlowInput;
+
+typedef struct FlowSource
+{
+	WmsFlow    *flow;
+	WmsSourcePlan *plan;
+	TupleDesc	table_desc;		/* the table's, with missing values */
+	WmsRowSet  *raw;
+	WmsRowSet  *in;
+	WmsQuery   *below;			/* NULL: the table itself */
+	TupleTableSlot *heap_slot;	/* the table's row as it is in the change */
+	TupleTableSlot *in_slot;	/* virtual: the row after the watermark, with #ord and #evt */
+	ExprState  *time;			/* NULL: no watermark() */
+	List	   *direct;			/* FlowInputs fed row by row */
+	bool		buffered;		/* planned inputs read its row set */
+	const WmsRowShape *shape;	/* of the last change of this batch: checked already */
+} FlowSource;
+
+/* A transition state on the fast path, as the batch works on it. */
+typedef struct FlowState
+{
+	Datum		value;
+	bool		isnull;
+	bool		no_value;		/* strict with NULL initial value, and no input yet */
+	bool		owned;			/* value was allocated by us: free it when replaced */
+} FlowState;
+
+/* An aggregate on the fast path. */
+typedef struct FlowAgg
+{
+	Aggref	   *aggref;
+	int			column;			/* 0-based column of the operator's output */
+	int			nargs;
+	int		   *args;			/* 0-based input columns */
+	int			filter;			/* 0-based input column, -1: none */
+	bool		counts;			/* count(*) or count(x): done in place */
+	FmgrInfo	transfn;
+	FmgrInfo	finalfn;
+	FmgrInfo	serialfn;
+	FmgrInfo	deserialfn;
+	FunctionCallInfo trans_call;
+	FunctionCallInfo final_call;
+	bool		has_final;
+	bool		final_scribbles;
+	bool		internal;		/* state type is internal: serialised outside a batch */
+	int			nfinal;			/* arguments of the final function */
+	Oid			transtype;
+	int16		translen;
+	bool		transbyval;
+	Datum		initial;
+	bool		initial_null;
+} FlowAgg;
+
+struct FlowOp
+{
+	WmsFlow    *flow;
+	WmsOpPlan  *plan;
+	FlowInput  *inputs[2];
+	WmsRowSet  *out;
+
+	/* keys without the window: the bucket says which window */
+	int			nkeys;
+	int		   *key_columns;	/* 0-based input columns */
+	TupleDesc	key_desc;
+	FmgrInfo   *key_hash;		/* fn_oid invalid: type cannot be hashed */
+	FmgrInfo   *key_eq;
+	StringInfoData key;
+	TypeCacheEntry *range;		/* of the window key; NULL: none, or a raw time */
+
+	/* aggregates */
+	int			nfast;
+	FlowAgg    *fast;
+	TupleDesc	state_desc;
+	bool		has_kept;
+	int			nkept_columns;	/* input columns from plan->nkeys on that kept rows hold */
+	TupleDesc	kept_row_desc;
+	WmsRowSet  *kept;
+	WmsQuery   *kept_query;
+	StringInfoData kept_row;
+
+	/* the firing that is going on */
+	Tuplestorestate *emitting;	/* rows without their kept aggregates, when has_kept */
+	int64		emitted;
+	WmsEntry   *last;			/* entry of the last row: runs of one key are common */
+};
+
+struct WmsFlow
+{
+	MemoryContext context;
+	const WmsStreamDef *def;	/* a copy of our own */
+	WmsStreamPlan *plan;
+	QueryEnvironment *env;
+	WmsWatch	watch;
+
+	FlowSource *sources;
+	FlowOp	   *ops;
+	FlowInput  *final;
+	bool		buffered;		/* some source is: rows wait for the end of the chunk */
+	WmsSink    *sink;
+	WmsLateSink *late;			/* NULL: no late table */
+	WmsQuery   *shown;			/* keys of touched groups */
+	WmsStateOps *state_ops;
+
+	ExprContext *row;			/* for expressions over one row */
+	AggState   *agg;			/* stands in for the executor's node where aggregate functions ask for it */
+	ExprContext *agg_memory;	/* states of the batch */
+	ExprContext *emit_memory;	/* states of one group that is only being shown */
+
+	/* the batch */
+	WmsStore   *store;
+	WmsProgress *progress;
+	MemoryContext batch;
+	TimestampTz started_at;
+	FlowRow    *rows;
+	int			nrows;
+	Size		row_bytes;
+	int64		first_ord;		/* number of rows[0] */
+	WmsTime		old_watermark;	/* W of the last firing: late tests */
+	Tuplestorestate *result;	/* finished rows of this batch, the sink's */
+	int64		nresult;
+	bool		fired;
+	bool		reads_rows;		/* a source had rows in this batch */
+	bool		source_had_rows[WMS_MAX_SOURCES];
+	bool		pending_unknown;	/* entries of former batches may wait for a firing */
+	TimestampTz source_seen_at[WMS_MAX_SOURCES];
+	int64		sink_us;
+	int64		closed_windows;
+};
+
+/* flow_source.c */
+extern void wms_flow_source_prepare(WmsFlow *flow, FlowSource *source);
+extern void wms_flow_chunk_end(WmsFlow *flow);
+extern void wms_flow_run_input(FlowInput *input);
+
+/* flow_group.c */
+extern void wms_flow_group_prepare(WmsFlow *flow, FlowOp *op);
+extern void wms_flow_op_row(FlowOp *op, TupleTableSlot *slot);
+extern WmsTime wms_flow_op_watermark(const FlowOp *op, WmsTime w);
+
+/* flow_transition.c */
+extern void wms_flow_fast_prepare(FlowOp *op, FlowAgg *agg, WmsAggPlan *plan, int column);
+extern FlowState *wms_flow_states_new(FlowOp *op);
+extern FlowState *wms_flow_states_load(FlowOp *op, const char *value, uint32 len);
+extern void wms_flow_states_advance(FlowOp *op, FlowState *states, TupleTableSlot *slot);
+extern void wms_flow_states_encode(FlowOp *op, FlowState *states, StringInfo value);
+extern void wms_flow_states_finish(FlowOp *op, FlowState *states, Datum *values, bool *isnull);
+extern TupleDesc wms_flow_states_desc(FlowOp *op);
+
+/* flow_emit.c */
+extern void wms_flow_emit_begin(FlowOp *op);
+extern void wms_flow_emit_entry(FlowOp *op, WmsEntry *entry, void (*kept) (WmsFlow *, WmsEntry *, WmsKeptFn, void *));
+extern void wms_flow_emit_end(FlowOp *op);
+extern void wms_flow_emit_global(FlowOp *op);
+extern void wms_flow_kept_of_store(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg);
+
+/* flow_build.c */
+extern void wms_flow_plan_queries(WmsFlow *flow);
+
+#endif							/* WMS_FLOW_INTERNAL_H */

@@ -1,0 +1,392 @@
+/*
+ * flow_source.c
+ *	  The watermark operator: rows of source tables come in, get their number and event
+ *	  time, and go on to the inputs that read them.
+ *
+ * A row takes one of two roads.  *Direct*: filter and projection are evaluated on the spot and
+ * the operator has the row before the next one is read.  *Planned*: rows are
+ * collected in row sets, and at the end of a chunk the executor runs the queries over them.  A flow
+ * with a planned input collects chunks; one without settles each row at once.
+ *
+ * Every row of the source moves the source's greatest event time, whatever happens to it
+ * afterwards; rows without a time, or too far in the future, move nothing and go no further.  Late
+ * tests use the watermark of the last firing and are the operators' business: they mark a row as
+ * dropped from, or kept in, a window, and here, when the row is settled, it is late if it was dropped and
+ * never kept.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "optimizer/optimizer.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/timestamp.h"
+
+#include "flow/flow_internal.h"
+
+void
+wms_flow_source_prepare(WmsFlow *flow, FlowSource *source)
+{
+	WmsSourcePlan *plan = source->plan;
+	Relation	rel = table_open(plan->relid, AccessShareLock);
+
+	source->table_desc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
+	table_close(rel, NoLock);
+	source->heap_slot = MakeSingleTupleTableSlot(source->table_desc, &TTSOpsHeapTuple);
+	source->in_slot = MakeSingleTupleTableSlot(plan->in_desc, &TTSOpsVirtual);
+	if (plan->event_time)
+		source->time = ExecInitExpr((Expr *) expression_planner((Expr *) copyObject(plan->event_time)), NULL);
+}
+
+/* ---------------------------------------------------------------- rows and their numbers */
+
+static FlowRow *
+row_of(WmsFlow *flow, int64 ord)
+{
+	Assert(ord >= flow->first_ord && ord < flow->first_ord + flow->nrows);
+	return &flow->rows[ord - flow->first_ord];
+}
+
+static int64
+number_row(WmsFlow *flow, FlowSource *source, const WmsChange *change)
+{
+	FlowRow    *row = &flow->rows[flow->nrows];
+
+	row->source = source->plan->index;
+	row->time = WMS_TIME_MIN;
+	row->marks = 0;
+	row->tuple = NULL;
+	if (flow->late)
+	{
+		MemoryContext old = MemoryContextSwitchTo(flow->batch);
+
+		row->tuple = flow->buffered ? heap_copytuple((HeapTuple) &change->tuple) : (HeapTuple) &change->tuple;
+		MemoryContextSwitchTo(old);
+	}
+	flow->row_bytes += change->tuple.t_len;
+	return flow->first_ord + flow->nrows++;
+}
+
+static void
+put_aside(WmsFlow *flow, FlowRow *row, WmsReason reason)
+{
+	static const WmsCounter counters[] = {WMS_COUNT_LATE, WMS_COUNT_NO_TIME, WMS_COUNT_FUTURE, WMS_COUNT_ERROR};
+	WmsSourcePlan *plan = flow->sources[row->source].plan;
+	MemoryContext old;
+
+	flow->progress->counters[counters[reason]]++;
+	if (flow->late == NULL)
+		return;
+	old = MemoryContextSwitchTo(flow->batch);
+	wms_late_put(flow->late, plan->relid, flow->sources[row->source].table_desc, row->tuple, WmsTimeIsFinite(row->time), row->time,
+				 flow->old_watermark, reason, NULL);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+settle_rows(WmsFlow *flow)
+{
+	for (int i = 0; i < flow->nrows; i++)
+	{
+		FlowRow    *row = &flow->rows[i];
+
+		if ((row->marks & (FLOW_ROW_DROPPED | FLOW_ROW_KEPT)) == FLOW_ROW_DROPPED)
+			put_aside(flow, row, WMS_REASON_LATE);
+	}
+	flow->first_ord += flow->nrows;
+	flow->nrows = 0;
+	flow->row_bytes = 0;
+}
+
+/* ---------------------------------------------------------------- inputs */
+
+static void
+planned_row(TupleTableSlot *slot, void *arg)
+{
+	FlowInput  *input = arg;
+	ExprContext *row = input->flow->row;
+	MemoryContext old = MemoryContextSwitchTo(row->ecxt_per_tuple_memory);
+
+	slot_getallattrs(slot);
+	wms_flow_op_row(input->op, slot);
+	MemoryContextSwitchTo(old);
+	ResetExprContext(row);
+}
+
+static void
+result_row(TupleTableSlot *slot, void *arg)
+{
+	FlowInput  *input = arg;
+
+	input->flow->nresult++;
+	tuplestore_puttupleslot(input->flow->result, slot);
+}
+
+void
+wms_flow_run_input(FlowInput *input)
+{
+	DestReceiver *dest = wms_dest_call(input->op ? planned_row : result_row, input);
+
+	wms_query_run(input->query, dest);
+	pfree(dest);
+}
+
+static void
+direct_row(FlowInput *input, TupleTableSlot *slot)
+{
+	ExprContext *row = input->flow->row;
+
+	row->ecxt_scantuple = slot;
+	if (input->qual && !ExecQual(input->qual, row))
+		return;
+	slot = ExecProject(input->projection);
+	if (input->op)
+		wms_flow_op_row(input->op, slot);
+	else
+		result_row(slot, input);
+}
+
+/* ---------------------------------------------------------------- the watermark */
+
+/* The row's event time, false when it has none: then it has been put aside. */
+static bool
+judge_time(WmsFlow *flow, FlowSource *source, FlowRow *row, TupleTableSlot *slot)
+{
+	WmsProgress *progress = flow->progress;
+	int			index = source->plan->index;
+	bool		isnull;
+	Datum		value;
+
+	flow->row->ecxt_scantuple = slot;
+	value = ExecEvalExprSwitchContext(source->time, flow->row, &isnull);
+	if (isnull || !WmsTimeIsFinite(DatumGetTimestampTz(value)))
+	{
+		put_aside(flow, row, WMS_REASON_NO_TIME);
+		return false;
+	}
+	row->time = DatumGetTimestampTz(value);
+	if (flow->def->max_future_us >= 0 && row->time > wms_time_add(flow->started_at, flow->def->max_future_us))
+	{
+		put_aside(flow, row, WMS_REASON_FUTURE);
+		return false;
+	}
+	progress->max_time[index] = wms_watermark_advance(progress->max_time[index], row->time);
+	return true;
+}
+
+/* A row that stands where watermark() stands: in_slot holds its columns but for the two hidden ones. */
+static void
+accept_row(WmsFlow *flow, FlowSource *source, int64 ord)
+{
+	TupleTableSlot *slot = source->in_slot;
+	int			natts = source->plan->in_desc->natts;
+	FlowRow    *row = row_of(flow, ord);
+	ListCell   *lc;
+
+	if (source->time && !judge_time(flow, source, row, slot))
+		return;
+	slot->tts_values[natts - 2] = Int64GetDatum(ord);
+	slot->tts_isnull[natts - 2] = false;
+	if (flow->plan->processing_time)
+		slot->tts_values[natts - 1] = TimestampTzGetDatum(flow->started_at);
+	else
+		slot->tts_values[natts - 1] = TimestampTzGetDatum(row->time);
+	slot->tts_isnull[natts - 1] = source->time == NULL && !flow->plan->processing_time;
+	foreach(lc, source->direct)
+		direct_row(lfirst(lc), slot);
+	if (source->buffered)
+		tuplestore_putvalues(source->in->rows, source->plan->in_desc, slot->tts_values, slot->tts_isnull);
+}
+
+static void
+run_in_row_memory(FlowSource *source, int64 ord)
+{
+	MemoryContext old = MemoryContextSwitchTo(source->flow->row->ecxt_per_tuple_memory);
+
+	accept_row(source->flow, source, ord);
+	MemoryContextSwitchTo(old);
+	ResetExprContext(source->flow->row);
+}
+
+static void
+below_row(TupleTableSlot *from, void *arg)
+{
+	FlowSource *source = arg;
+	TupleTableSlot *slot = source->in_slot;
+	int			natts = source->plan->in_desc->natts - 2;
+
+	slot_getallattrs(from);
+	ExecClearTuple(slot);
+	memcpy(slot->tts_values, from->tts_values, sizeof(Datum) * natts);
+	memcpy(slot->tts_isnull, from->tts_isnull, sizeof(bool) * natts);
+	ExecStoreVirtualTuple(slot);
+	run_in_row_memory(source, DatumGetInt64(from->tts_values[natts]));
+}
+
+/* ---------------------------------------------------------------- feeding */
+
+/*
+ * May the rows of this shape be read by our descriptor?  Columns that were added since read as their missing values, dropped ones
+ * as they were; a column of another type cannot be read.
+ */
+static bool
+shape_fits(FlowSource *source, const WmsRowShape *shape)
+{
+	TupleDesc	ours = source->table_desc;
+
+	for (int i = 0; i < Min(ours->natts, shape->desc->natts); i++)
+	{
+		Form_pg_attribute a = TupleDescAttr(ours, i);
+		Form_pg_attribute b = TupleDescAttr(shape->desc, i);
+
+		if (a->attisdropped || b->attisdropped)
+		{
+			if (a->attlen != b->attlen || a->attalign != b->attalign)
+				return false;
+		}
+		else if (a->atttypid != b->atttypid)
+			return false;
+	}
+	return true;
+}
+
+static void
+check_shape(FlowSource *source, const WmsRowShape *shape)
+{
+	if (source->shape == shape)
+		return;
+	if (!shape_fits(source, shape))
+		ereport(ERROR,
+				(errcode(ERRCODE_DATATYPE_MISMATCH),
+				 errmsg("a column of table \"%s\" has changed its type", get_rel_name(source->plan->relid)),
+				 errdetail("Rows of the former type are still to be read."),
+				 errhint("Drop the stream and create it again.")));
+	source->shape = shape;
+}
+
+static void
+feed_row(WmsFlow *flow, FlowSource *source, const WmsChange *change)
+{
+	int			natts = source->table_desc->natts;
+	int64		ord = number_row(flow, source, change);
+	TupleTableSlot *heap = source->heap_slot;
+	TupleTableSlot *slot = source->in_slot;
+
+	check_shape(source, change->shape);
+	ExecStoreHeapTuple((HeapTuple) &change->tuple, heap, false);
+	slot_getallattrs(heap);
+	if (source->below)
+	{
+		Datum	   *values = palloc(sizeof(Datum) * (natts + 1));
+		bool	   *isnull = palloc(sizeof(bool) * (natts + 1));
+
+		memcpy(values, heap->tts_values, sizeof(Datum) * natts);
+		memcpy(isnull, heap->tts_isnull, sizeof(bool) * natts);
+		values[natts] = Int64GetDatum(ord);
+		isnull[natts] = false;
+		tuplestore_putvalues(source->raw->rows, source->raw->desc, values, isnull);
+		return;
+	}
+	ExecClearTuple(slot);
+	memcpy(slot->tts_values, heap->tts_values, sizeof(Datum) * natts);
+	memcpy(slot->tts_isnull, heap->tts_isnull, sizeof(bool) * natts);
+	ExecStoreVirtualTuple(slot);
+	accept_row(flow, source, ord);
+}
+
+static void
+count_change(WmsFlow *flow, const WmsChange *change, bool reads)
+{
+	if (reads)
+		flow->progress->counters[WMS_COUNT_CHANGED]++;
+}
+
+void
+wms_flow_row(WmsFlow *flow, const WmsChange *change)
+{
+	MemoryContext old;
+	bool		reads = false;
+
+	old = MemoryContextSwitchTo(flow->row->ecxt_per_tuple_memory);
+	for (int i = 0; i < flow->plan->nsources; i++)
+	{
+		FlowSource *source = &flow->sources[i];
+
+		if (source->plan->relid != change->shape->relid)
+			continue;
+		reads = true;
+		if (change->kind != WMS_CHANGE_INSERT)
+			continue;
+		flow->progress->source_rows[i]++;
+		flow->source_had_rows[i] = true;
+		feed_row(flow, source, change);
+	}
+	if (reads && change->kind == WMS_CHANGE_INSERT)
+		flow->progress->counters[WMS_COUNT_INPUT]++;
+	else
+		count_change(flow, change, reads);
+	if (!flow->buffered)
+		settle_rows(flow);
+	MemoryContextSwitchTo(old);
+	ResetExprContext(flow->row);
+	if (flow->nrows >= FLOW_CHUNK_ROWS || flow->row_bytes >= FLOW_CHUNK_BYTES)
+		wms_flow_chunk_end(flow);
+}
+
+static void
+begin_sets(WmsFlow *flow)
+{
+	for (int i = 0; i < flow->plan->nsources; i++)
+	{
+		if (flow->sources[i].raw)
+			wms_rowset_begin(flow->sources[i].raw);
+		wms_rowset_begin(flow->sources[i].in);
+	}
+}
+
+static void
+run_planned(WmsFlow *flow)
+{
+	for (int i = 0; i < flow->plan->nsources; i++)
+	{
+		FlowSource *source = &flow->sources[i];
+		DestReceiver *dest;
+
+		if (source->below == NULL)
+			continue;
+		dest = wms_dest_call(below_row, source);
+		wms_query_run(source->below, dest);
+		pfree(dest);
+	}
+	for (int i = 0; i < flow->plan->nops; i++)
+		for (int side = 0; side < 2; side++)
+		{
+			FlowInput  *input = flow->ops[i].inputs[side];
+
+			if (input && input->query && input->reads_in)
+				wms_flow_run_input(input);
+		}
+	if (flow->final->query && flow->final->reads_in)
+		wms_flow_run_input(flow->final);
+}
+
+/* Runs the planned inputs over the rows collected so far and settles these. */
+void
+wms_flow_chunk_end(WmsFlow *flow)
+{
+	MemoryContext old = MemoryContextSwitchTo(flow->batch);
+
+	CHECK_FOR_INTERRUPTS();
+	if (flow->buffered && flow->nrows > 0)
+	{
+		run_planned(flow);
+		settle_rows(flow);
+		begin_sets(flow);
+	}
+	MemoryContextSwitchTo(old);
+	ResetExprContext(flow->row);
+}

@@ -1,0 +1,413 @@
+/*
+ * flow_transition.c
+ *	  Aggregates on the fast path: states that are carried from batch to batch.
+ *
+ * A *state* is what the aggregate's transition function makes of the rows of a group.  While a
+ * batch works on a group its states are live (in flow->agg_memory); before the commit they are
+ * *encoded*: plain values and flat varlenas as they are, internal ones through the aggregate's
+ * own serialisation function.  One more bit per aggregate says that a strict transition function has
+ * not had its first value yet.
+ *
+ * Aggregate functions ask for the executor node that calls them (AggCheckCallContext); an AggState of
+ * ours stands in, with nothing but the memory contexts that they use.  Functions that need more than
+ * that (ordered sets) never come here.
+ *
+ * A final function that may scribble on its state gets a copy, for the state lives on.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_aggregate.h"
+#include "catalog/pg_proc.h"
+#include "catalog/pg_type.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "parser/parse_agg.h"
+#include "utils/builtins.h"
+#include "utils/datum.h"
+#include "utils/expandeddatum.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/syscache.h"
+
+#include "flow/flow_internal.h"
+
+/* ---------------------------------------------------------------- preparing */
+
+static int
+input_column(Expr *expr)
+{
+	if (!IsA(expr, Var))
+		elog(ERROR, "an aggregate's argument is not a column of its input");
+	return castNode(Var, expr)->varattno - 1;
+}
+
+static FunctionCallInfo
+make_call(FmgrInfo *fn, int nargs, Oid collation, WmsFlow *flow)
+{
+	FunctionCallInfo call = palloc0(SizeForFunctionCallInfo(Max(nargs, 1)));
+
+	InitFunctionCallInfoData(*call, fn, nargs, collation, (Node *) flow->agg, NULL);
+	return call;
+}
+
+static void
+prepare_functions(FlowOp *op, FlowAgg *agg, Form_pg_aggregate form, Oid *argtypes)
+{
+	Aggref	   *aggref = agg->aggref;
+	Expr	   *expr,
+			   *inverse;
+
+	build_aggregate_transfn_expr(argtypes, agg->nargs, 0, aggref->aggvariadic, agg->transtype,
+								 aggref->inputcollid, form->aggtransfn, InvalidOid, &expr, &inverse);
+	fmgr_info(form->aggtransfn, &agg->transfn);
+	fmgr_info_set_expr((Node *) expr, &agg->transfn);
+	agg->trans_call = make_call(&agg->transfn, agg->nargs + 1, aggref->inputcollid, op->flow);
+
+	agg->has_final = OidIsValid(form->aggfinalfn);
+	agg->final_scribbles = form->aggfinalmodify != AGGMODIFY_READ_ONLY;
+	agg->nfinal = form->aggfinalextra ? agg->nargs + 1 : 1;
+	if (agg->has_final)
+	{
+		build_aggregate_finalfn_expr(argtypes, agg->nfinal, agg->transtype, aggref->aggtype,
+									 aggref->inputcollid, form->aggfinalfn, &expr);
+		fmgr_info(form->aggfinalfn, &agg->finalfn);
+		fmgr_info_set_expr((Node *) expr, &agg->finalfn);
+		agg->final_call = make_call(&agg->finalfn, agg->nfinal, aggref->inputcollid, op->flow);
+	}
+	if (agg->internal)
+	{
+		build_aggregate_serialfn_expr(form->aggserialfn, &expr);
+		fmgr_info(form->aggserialfn, &agg->serialfn);
+		fmgr_info_set_expr((Node *) expr, &agg->serialfn);
+		build_aggregate_deserialfn_expr(form->aggdeserialfn, &expr);
+		fmgr_info(form->aggdeserialfn, &agg->deserialfn);
+		fmgr_info_set_expr((Node *) expr, &agg->deserialfn);
+	}
+}
+
+static void
+prepare_initial(FlowAgg *agg, HeapTuple tuple)
+{
+	Datum		initial = SysCacheGetAttr(AGGFNOID, tuple, Anum_pg_aggregate_agginitval, &agg->initial_null);
+	Oid			input,
+				ioparam;
+
+	if (agg->initial_null)
+		return;
+	getTypeInputInfo(agg->transtype, &input, &ioparam);
+	agg->initial = OidInputFunctionCall(input, TextDatumGetCString(initial), ioparam, -1);
+}
+
+void
+wms_flow_fast_prepare(FlowOp *op, FlowAgg *agg, WmsAggPlan *plan, int column)
+{
+	Aggref	   *aggref = plan->aggref;
+	HeapTuple	tuple = SearchSysCache1(AGGFNOID, ObjectIdGetDatum(aggref->aggfnoid));
+	Form_pg_aggregate form;
+	Oid			argtypes[FUNC_MAX_ARGS];
+	ListCell   *lc;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for aggregate %u", aggref->aggfnoid);
+	form = (Form_pg_aggregate) GETSTRUCT(tuple);
+	agg->aggref = aggref;
+	agg->column = column;
+	agg->args = palloc0(sizeof(int) * Max(list_length(aggref->args), 1));
+	foreach(lc, aggref->args)
+		agg->args[agg->nargs++] = input_column(lfirst_node(TargetEntry, lc)->expr);
+	agg->filter = aggref->aggfilter ? input_column(aggref->aggfilter) : -1;
+	get_aggregate_argtypes(aggref, argtypes);
+	agg->transtype = resolve_aggregate_transtype(aggref->aggfnoid, form->aggtranstype, argtypes, agg->nargs);
+	get_typlenbyval(agg->transtype, &agg->translen, &agg->transbyval);
+	agg->internal = (agg->transtype == INTERNALOID);
+	agg->counts = (form->aggtransfn == F_INT8INC || form->aggtransfn == F_INT8INC_ANY);
+	prepare_functions(op, agg, form, argtypes);
+	prepare_initial(agg, tuple);
+	ReleaseSysCache(tuple);
+}
+
+/* The columns under which states are packed: internal ones as bytea. */
+TupleDesc
+wms_flow_states_desc(FlowOp *op)
+{
+	TupleDesc	desc = CreateTemplateTupleDesc(op->nfast);
+
+	for (int i = 0; i < op->nfast; i++)
+	{
+		FlowAgg    *agg = &op->fast[i];
+
+		TupleDescInitEntry(desc, i + 1, "state", agg->internal ? BYTEAOID : agg->transtype, -1, 0);
+	}
+	return desc;
+}
+
+/* ---------------------------------------------------------------- states */
+
+static MemoryContext
+state_context(FlowOp *op)
+{
+	return op->flow->agg->curaggcontext->ecxt_per_tuple_memory;
+}
+
+static Datum
+copy_state(FlowOp *op, FlowAgg *agg, Datum value)
+{
+	MemoryContext old;
+	Datum		copy;
+
+	if (agg->transbyval)
+		return value;
+	old = MemoryContextSwitchTo(state_context(op));
+	copy = datumCopy(value, agg->transbyval, agg->translen);
+	MemoryContextSwitchTo(old);
+	return copy;
+}
+
+FlowState *
+wms_flow_states_new(FlowOp *op)
+{
+	FlowState  *states = MemoryContextAlloc(state_context(op), sizeof(FlowState) * Max(op->nfast, 1));
+
+	for (int i = 0; i < op->nfast; i++)
+	{
+		FlowAgg    *agg = &op->fast[i];
+
+		states[i].isnull = agg->initial_null;
+		states[i].no_value = agg->initial_null;
+		states[i].value = agg->initial_null ? (Datum) 0 : copy_state(op, agg, agg->initial);
+		states[i].owned = !agg->initial_null && !agg->transbyval;
+	}
+	return states;
+}
+
+/* Calls a serialisation or deserialisation function; the result lies in the current context. */
+static Datum
+convert_state(FlowOp *op, FmgrInfo *fn, int nargs, Datum value)
+{
+	LOCAL_FCINFO(call, 2);
+	Datum		result;
+
+	InitFunctionCallInfoData(*call, fn, nargs, InvalidOid, (Node *) op->flow->agg, NULL);
+	call->args[0].value = value;
+	call->args[0].isnull = false;
+	call->args[1].value = (Datum) 0;
+	call->args[1].isnull = false;
+	result = FunctionCallInvoke(call);
+	if (call->isnull)
+		elog(ERROR, "function %u returned NULL for a state", fn->fn_oid);
+	return result;
+}
+
+static Datum
+deserialize_state(FlowOp *op, FlowAgg *agg, Datum value)
+{
+	MemoryContext old = MemoryContextSwitchTo(state_context(op));
+	Datum		state;
+
+	/* deserialisation functions want an ordinary, aligned bytea */
+	state = convert_state(op, &agg->deserialfn, 2, PointerGetDatum(PG_DETOAST_DATUM_COPY(value)));
+	MemoryContextSwitchTo(old);
+	return state;
+}
+
+FlowState *
+wms_flow_states_load(FlowOp *op, const char *value, uint32 len)
+{
+	FlowState  *states = MemoryContextAlloc(state_context(op), sizeof(FlowState) * Max(op->nfast, 1));
+	Datum		values[FUNC_MAX_ARGS];
+	bool		isnull[FUNC_MAX_ARGS];
+	Datum	   *v = op->nfast <= FUNC_MAX_ARGS ? values : palloc(sizeof(Datum) * op->nfast);
+	bool	   *n = op->nfast <= FUNC_MAX_ARGS ? isnull : palloc(sizeof(bool) * op->nfast);
+	const char *bits = value + len - (op->nfast + 7) / 8;
+
+	wms_unpack(value, op->state_desc, v, n);
+	for (int i = 0; i < op->nfast; i++)
+	{
+		FlowAgg    *agg = &op->fast[i];
+
+		states[i].isnull = n[i];
+		states[i].no_value = (bits[i / 8] & (1 << (i % 8))) != 0;
+		states[i].owned = !n[i] && !agg->transbyval;
+		if (n[i])
+			states[i].value = (Datum) 0;
+		else if (agg->internal)
+			states[i].value = deserialize_state(op, agg, v[i]);
+		else
+			states[i].value = copy_state(op, agg, v[i]);
+	}
+	return states;
+}
+
+void
+wms_flow_states_encode(FlowOp *op, FlowState *states, StringInfo value)
+{
+	Datum	   *v = palloc(sizeof(Datum) * Max(op->nfast, 1));
+	bool	   *n = palloc(sizeof(bool) * Max(op->nfast, 1));
+	char		bits = 0;
+
+	for (int i = 0; i < op->nfast; i++)
+	{
+		FlowAgg    *agg = &op->fast[i];
+
+		n[i] = states[i].isnull;
+		v[i] = states[i].value;
+		if (!n[i] && agg->internal)
+			v[i] = convert_state(op, &agg->serialfn, 1, states[i].value);
+	}
+	wms_pack(value, op->state_desc, v, n);
+	for (int i = 0; i < op->nfast; i++)
+	{
+		if (states[i].no_value)
+			bits |= 1 << (i % 8);
+		if (i % 8 == 7 || i == op->nfast - 1)
+		{
+			appendStringInfoCharMacro(value, bits);
+			bits = 0;
+		}
+	}
+	pfree(v);
+	pfree(n);
+}
+
+/* ---------------------------------------------------------------- transitions */
+
+/* The state becomes a value that lies in the row's memory, or is the old one changed in place. */
+static void
+replace_state(FlowOp *op, FlowAgg *agg, FlowState *state, Datum value, bool isnull)
+{
+	Datum		old = state->value;
+	bool		free_old = state->owned && !state->isnull;
+
+	if (!isnull && !agg->transbyval)
+	{
+		if (DatumIsReadWriteExpandedObject(value, false, agg->translen) &&
+			MemoryContextGetParent(DatumGetEOHP(value)->eoh_context) == state_context(op))
+			;					/* lives with the states already */
+		else
+			value = copy_state(op, agg, value);
+	}
+	if (free_old && !agg->transbyval)
+	{
+		if (DatumIsReadWriteExpandedObject(old, false, agg->translen))
+			DeleteExpandedObject(old);
+		else
+			pfree(DatumGetPointer(old));
+	}
+	state->value = value;
+	state->isnull = isnull;
+	state->owned = !isnull && !agg->transbyval;
+}
+
+static void
+advance(FlowOp *op, FlowAgg *agg, FlowState *state, TupleTableSlot *slot)
+{
+	FunctionCallInfo call = agg->trans_call;
+	Datum		value;
+
+	for (int i = 0; i < agg->nargs; i++)
+	{
+		call->args[i + 1].value = slot->tts_values[agg->args[i]];
+		call->args[i + 1].isnull = slot->tts_isnull[agg->args[i]];
+		if (agg->transfn.fn_strict && call->args[i + 1].isnull)
+			return;
+	}
+	if (agg->transfn.fn_strict)
+	{
+		if (state->no_value)
+		{
+			state->no_value = false;
+			replace_state(op, agg, state, call->args[1].value, false);
+			return;
+		}
+		if (state->isnull)
+			return;
+	}
+	call->args[0].value = state->value;
+	call->args[0].isnull = state->isnull;
+	call->isnull = false;
+	value = FunctionCallInvoke(call);
+	state->no_value = false;
+	if (agg->transbyval)
+	{
+		state->value = value;
+		state->isnull = call->isnull;
+	}
+	else if (DatumGetPointer(value) != DatumGetPointer(state->value) || call->isnull != state->isnull)
+		replace_state(op, agg, state, value, call->isnull);
+}
+
+/* One row into all states.  Runs in the row's memory. */
+void
+wms_flow_states_advance(FlowOp *op, FlowState *states, TupleTableSlot *slot)
+{
+	for (int i = 0; i < op->nfast; i++)
+	{
+		FlowAgg    *agg = &op->fast[i];
+
+		if (agg->filter >= 0 &&
+			(slot->tts_isnull[agg->filter] || !DatumGetBool(slot->tts_values[agg->filter])))
+			continue;
+		if (agg->counts)
+		{
+			if (agg->nargs == 0 || !slot->tts_isnull[agg->args[0]])
+				states[i].value = Int64GetDatum(DatumGetInt64(states[i].value) + 1);
+		}
+		else
+			advance(op, agg, &states[i], slot);
+	}
+}
+
+/* ---------------------------------------------------------------- results */
+
+static Datum
+state_for_final(FlowOp *op, FlowAgg *agg, FlowState *state)
+{
+	if (state->isnull)
+		return (Datum) 0;
+	if (!agg->final_scribbles)
+		return MakeExpandedObjectReadOnly(state->value, state->isnull, agg->translen);
+	if (agg->internal)
+		return deserialize_state(op, agg, convert_state(op, &agg->serialfn, 1, state->value));
+	return datumCopy(state->value, agg->transbyval, agg->translen);
+}
+
+static Datum
+finish(FlowOp *op, FlowAgg *agg, FlowState *state, bool *isnull)
+{
+	FunctionCallInfo call = agg->final_call;
+	Datum		value;
+
+	if (!agg->has_final)
+	{
+		*isnull = state->isnull;
+		return MakeExpandedObjectReadOnly(state->value, state->isnull, agg->translen);
+	}
+	call->args[0].value = state_for_final(op, agg, state);
+	call->args[0].isnull = state->isnull;
+	for (int i = 1; i < agg->nfinal; i++)
+	{
+		call->args[i].value = (Datum) 0;
+		call->args[i].isnull = true;
+	}
+	*isnull = true;
+	if (agg->finalfn.fn_strict && (state->isnull || agg->nfinal > 1))
+		return (Datum) 0;
+	call->isnull = false;
+	value = FunctionCallInvoke(call);
+	*isnull = call->isnull;
+	return value;
+}
+
+/* Results of all fast aggregates into the output columns; they live in the current context or in the states. */
+void
+wms_flow_states_finish(FlowOp *op, FlowState *states, Datum *values, bool *isnull)
+{
+	for (int i = 0; i < op->nfast; i++)
+	{
+		FlowAgg    *agg = &op->fast[i];
+
+		values[agg->column] = finish(op, agg, &states[i], &isnull[agg->column]);
+	}
+}
