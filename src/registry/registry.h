@@ -3,11 +3,17 @@
  *	  The durable tables of schema wmstream, as structs, and the life of a stream.
  *
  * registry_stream.c  wmstream.stream: reading, writing, transitions of status
- * registry_define.c  what create_stream makes and drop takes away: view, result table, late table, dependencies
+ * registry_result.c  the result table: finding, making, checking it
+ * registry_define.c  what else create_stream makes and drop takes away: view, late table, dependencies
  * registry_drop.c    object-access and utility hooks: DROP of a result, a view, the extension, a database
  *
- * Rows are read and written by table access, never by SQL text; CREATE TABLE and
- * CREATE VIEW go through the ordinary commands.
+ * Rows are read and written by table access, never by SQL text; CREATE TABLE goes
+ * through the ordinary command.
+ *
+ * Locks.  Whoever changes a row of the registry takes wms_registry_lock (exclusive, until
+ * the transaction ends) first and reads the row after it; the functions that write take it
+ * themselves.  A batch takes wms_registry_hold (shared, without waiting) first, so a stream
+ * is never dropped or changed in the middle of one, and state that was forgotten stays forgotten.
  */
 #ifndef WMS_REGISTRY_H
 #define WMS_REGISTRY_H
@@ -30,21 +36,23 @@ typedef enum WmsOnChange
 
 /*
  * A stream's life.  Durable in wmstream.stream.status, but for starting and blocked,
- * which only the worker knows and shared memory shows.
+ * which only the worker knows and shared memory shows: they are stored as running.
+ * To become what it is already is always allowed (the reason may be a new one).
  */
 typedef enum WmsStatus
 {
-	WMS_STARTING,				/* -> running, failed, paused */
-	WMS_RUNNING,				/* -> blocked, paused, failed, needs_resync */
-	WMS_BACKFILLING,			/* -> running, failed, paused */
-	WMS_BLOCKED,				/* -> running, failed, paused, needs_resync */
-	WMS_PAUSED,					/* -> starting (resume), needs_resync */
-	WMS_FAILED,					/* -> starting (resume), needs_resync */
-	WMS_RESTORED,				/* -> starting (resume) */
-	WMS_NEEDS_RESYNC			/* -> starting (resync) */
+	WMS_STARTING,				/* -> running, backfilling, blocked, paused, failed, needs_resync */
+	WMS_RUNNING,				/* -> starting, blocked, paused, failed, needs_resync */
+	WMS_BACKFILLING,			/* -> starting, running, blocked, paused, failed, needs_resync */
+	WMS_BLOCKED,				/* -> starting, running, backfilling, paused, failed, needs_resync */
+	WMS_PAUSED,					/* -> starting, running (resume), failed (its last batch), needs_resync */
+	WMS_FAILED,					/* -> starting, running (resume), needs_resync */
+	WMS_RESTORED,				/* -> starting, running (resume) */
+	WMS_NEEDS_RESYNC			/* -> starting, running, backfilling (resync), failed */
 } WmsStatus;
 
 extern const char *wms_status_name(WmsStatus status);
+/* ERROR if there is no such status. */
 extern WmsStatus wms_status_by_name(const char *name);
 
 /* A row of wmstream.stream.  Strings live in the context of the reader. */
@@ -52,7 +60,7 @@ typedef struct WmsStreamDef
 {
 	Oid			stream;			/* the result table */
 	Oid			view;			/* the definition */
-	Oid			owner;			/* of the result table, from pg_class */
+	Oid			owner;			/* of the result table, from pg_class; InvalidOid: the table is gone */
 	Oid			late_table;		/* InvalidOid: none */
 	WmsOutputMode output_mode;
 	WmsOnChange on_change;
@@ -76,22 +84,36 @@ typedef struct WmsStreamDef
 	int64		command;		/* counts up with every pause, resume, alter, advance */
 	WmsTime		advance_to;		/* advance_watermark; WMS_TIME_MIN: none */
 	bool		foreign;		/* made in another cluster or database: restored */
+	bool		uncommitted;	/* the row was written by the reader's own transaction */
 } WmsStreamDef;
 
-/* All streams of this database, or one (NULL if there is none).  Inside a transaction; result in the current context. */
+/* All streams of this database, or one (NULL if there is none), as of now, whatever the transaction's snapshot.
+ * Inside a transaction; result in the current context. */
 extern List *wms_registry_streams(void);
 extern WmsStreamDef *wms_registry_stream(Oid stream);
 extern WmsStreamDef *wms_registry_by_view(Oid view);
-/* Is the extension here and usable (preloaded, same database)? */
+/* Is the extension here, so that the functions above find something to read? */
 extern bool wms_registry_exists(void);
 
+/* Until the transaction ends nobody else changes this stream nor runs a batch of it.  Waits. */
+extern void wms_registry_lock(Oid stream);
+/* Until the transaction ends nobody changes this stream.  Never waits; false: somebody does just now. */
+extern bool wms_registry_hold(Oid stream);
+
+/* reason, since and uncommitted are not taken from def; status is. */
 extern void wms_registry_insert(const WmsStreamDef *def);
-extern void wms_registry_update(const WmsStreamDef *def);	/* all fields but status */
-extern void wms_registry_delete(Oid stream);
-/* The only way to a new status; ERROR if the transition is not allowed. reason NULL clears. */
+/* All fields but status, reason and since. */
+extern void wms_registry_update(const WmsStreamDef *def);
+/* Row and state log of a stream.  False: there was no row. */
+extern bool wms_registry_delete(Oid stream);
+/*
+ * The only way to a new status; ERROR if the transition is not allowed. reason NULL clears.
+ * A restored stream that is set running becomes one of this database: its row is inserted anew, so that
+ * the worker takes it for a new stream, and it has no state.
+ */
 extern void wms_registry_transition(Oid stream, WmsStatus to, const char *reason);
 
-/* ---- registry_define.c */
+/* ---- registry_result.c */
 
 typedef struct WmsShape			/* what analysis says of the result */
 {
@@ -100,14 +122,37 @@ typedef struct WmsShape			/* what analysis says of the result */
 	bool		key_not_null;	/* all of them are window bounds or NOT NULL columns */
 } WmsShape;
 
-/* CREATE VIEW wmstream."<schema>.<result>" AS query, owned by owner; returns its OID.  query_text is parsed here, in the caller's search_path. */
-extern Oid	wms_define_view(const char *schema, const char *result, const char *query_text, Oid owner);
-/* The result table: made, or an existing one checked against the shape (ERROR with hint).  *made tells. */
-extern Oid	wms_define_result(const char *schema, const char *result, const WmsShape *shape, WmsOutputMode mode, bool key_needed, bool *made, bool *has_key);
-extern Oid	wms_define_late_table(const char *name);
-/* The result drops the view, the extension drops the view. */
+/* The table that a stream writes to: found by name first, made or checked later. */
+typedef struct WmsTarget
+{
+	char	   *schema;
+	char	   *name;
+	Oid			schema_oid;
+	Oid			relid;			/* InvalidOid: to be made */
+	Oid			owner;			/* of the table; the current user if it is to be made */
+	bool		made;
+	List	   *key_columns;	/* set by wms_define_result: attribute numbers; NIL without key */
+} WmsTarget;
+
+/* What name (perhaps qualified, perhaps quoted) stands for.  An existing table is locked; it may be a stream already.  Writes nothing. */
+extern WmsTarget *wms_target_resolve(const char *name);
+/* ERROR unless the current user may let a stream write there. Writes nothing. */
+extern void wms_target_check(const WmsTarget *target);
+/* Makes the table, or checks that an existing one fits the shape and finds its key.  key_needed: makes one if there is none. */
+extern void wms_define_result(WmsTarget *target, const WmsShape *shape, bool key_needed);
+/* Attribute numbers of the key of an existing result, made if it is missing. */
+extern List *wms_define_key(Oid stream, const WmsShape *shape);
+
+/* ---- registry_define.c */
+
+/* The view wmstream."<schema>.<result>" over a query as parse analysis left it, owned by the target's owner. */
+extern Oid	wms_define_view(const WmsTarget *target, Query *query);
+/* Finds or makes the late table; owner must be able to insert into it. */
+extern Oid	wms_define_late_table(const char *name, Oid stream, Oid owner);
+/* Dropping the result drops the view, so does dropping the extension.  May be called again. */
 extern void wms_define_dependencies(Oid stream, Oid view);
-extern void wms_drop_definition(const WmsStreamDef *def);
+/* Row, state log and view of a stream; with results the table too. */
+extern void wms_drop_definition(const WmsStreamDef *def, bool results);
 
 /* ---- registry_drop.c: called from _PG_init only */
 extern void wms_registry_install_hooks(void);
