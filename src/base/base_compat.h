@@ -85,4 +85,11 @@
 #define WmsClearPermInfos(query) ((void) 0)
 #endif
 
+/* Generated columns may be virtual from 18 on: then they are not in the row. */
+#if PG_VERSION_NUM >= 180000
+#define WmsIsVirtualGenerated(generated) ((generated) == ATTRIBUTE_GENERATED_VIRTUAL)
+#else
+#define WmsIsVirtualGenerated(generated) false
+#endif
+
 #endif							/* WMS_BASE_COMPAT_H */
