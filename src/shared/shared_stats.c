@@ -14,8 +14,10 @@
  */
 #include "postgres.h"
 
+#include "access/xlog.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "utils/timestamp.h"
 
 #include "shared/shared.h"
 
@@ -70,6 +72,7 @@ take_slot(WmsSharedStream *slot, Oid database, Oid stream)
 	slot->stream = stream;
 	slot->generation++;
 	pg_atomic_write_u64(&slot->done_lsn, 0);
+	pg_atomic_write_u64(&slot->caught_up_at, 0);
 	pg_atomic_write_u64(&slot->applied, 0);
 	pg_atomic_write_u32(&slot->status, 0);
 
@@ -192,6 +195,8 @@ wms_database_state_bytes(Oid database)
 void
 wms_stream_done(WmsSharedStream *slot, XLogRecPtr lsn)
 {
+	if (lsn >= GetFlushRecPtr(NULL))
+		pg_atomic_write_u64(&slot->caught_up_at, (uint64) GetCurrentTimestamp());
 	if (lsn <= pg_atomic_read_u64(&slot->done_lsn))
 		return;
 	pg_atomic_write_u64(&slot->done_lsn, lsn);
