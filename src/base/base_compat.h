@@ -92,4 +92,14 @@
 #define WmsIsVirtualGenerated(generated) false
 #endif
 
+/* Shared-memory areas tell their size from 17 on; own is the caller's account of it. */
+#if PG_VERSION_NUM >= 170000
+#define WmsDsaTotalSize(area, own) dsa_get_total_size(area)
+#else
+#define WmsDsaTotalSize(area, own) (own)
+#endif
+#ifndef DSA_HANDLE_INVALID
+#define DSA_HANDLE_INVALID ((dsa_handle) DSM_HANDLE_INVALID)
+#endif
+
 #endif							/* WMS_BASE_COMPAT_H */
