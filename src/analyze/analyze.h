@@ -93,6 +93,7 @@ typedef struct WmsOpPlan
 								 * 0: the window stands in the key column ready-made (a range, or a raw time) */
 	bool		bounded;		/* a watermark closes the groups */
 	int64		lag_us;			/* the watermark at the operator's input is W - lag_us */
+	bool		global;			/* no GROUP BY at all: one group, also of no rows (complete mode) */
 	int			naggs;
 	WmsAggPlan *aggs;
 

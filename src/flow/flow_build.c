@@ -336,3 +336,20 @@ wms_flow_state_ops(WmsFlow *flow, int *nops)
 	*nops = flow->plan->nops;
 	return flow->state_ops;
 }
+
+bool
+wms_flow_reads_static(const WmsFlow *flow)
+{
+	for (int i = 0; i < flow->plan->nops; i++)
+		for (int side = 0; side < 2; side++)
+			if (flow->ops[i].inputs[side] && flow->ops[i].inputs[side]->plan->reads_static)
+				return true;
+	return flow->final->plan->reads_static;
+}
+
+/* No stream reads another one's result yet. */
+bool
+wms_flow_feeds_stream(const WmsFlow *flow)
+{
+	return false;
+}

@@ -150,9 +150,21 @@ prepare_kept_rows(FlowOp *op)
 	initStringInfo(&op->kept_row);
 }
 
+/* How long state stays after the end of its window, as a span of W; never by itself where nothing closes. */
+static int64
+keep_span(WmsFlow *flow, FlowOp *op)
+{
+	const WmsStreamDef *def = flow->def;
+
+	if (!op->plan->bounded || def->output_mode == WMS_COMPLETE)
+		return -1;
+	return op->plan->lag_us + (op->plan->id == flow->plan->top_op ? def->lateness_us : 0);
+}
+
 void
 wms_flow_group_prepare(WmsFlow *flow, FlowOp *op)
 {
+	flow->state_ops[op->plan->id].keep_span = keep_span(flow, op);
 	prepare_keys(op);
 	prepare_window(op);
 	if (op->plan->kind == WMS_OP_AGGREGATE)
@@ -180,7 +192,7 @@ window_gone(FlowOp *op, const WmsWindow *window)
 
 	if (!op->plan->bounded || def->output_mode == WMS_COMPLETE)
 		return false;
-	return wms_time_add(window->end, def->lateness_us) <= wms_flow_op_watermark(op, op->flow->old_watermark);
+	return wms_time_add(window->end, op->plan->id == op->flow->plan->top_op ? def->lateness_us : 0) <= wms_flow_op_watermark(op, op->flow->old_watermark);
 }
 
 static uint32

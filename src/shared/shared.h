@@ -151,6 +151,11 @@ extern void wms_bar_lift(Oid database);
 extern void wms_bar_until_end(Oid database);	/* until our transaction ends */
 extern void wms_registry_changed(Oid database);
 
+/* ---- shared_creation.c: a database without streams loses its slot, but not while one is being created */
+extern void wms_creation_lock_share(void);	/* until the end of the transaction */
+extern bool wms_creation_lock_exclusive(void);	/* without waiting; until the unlock */
+extern void wms_creation_unlock(void);
+
 /* ---- streams */
 
 /* The slot of a stream of this database, made if create; NULL: none (or, with create, none free: ERROR with the setting). */

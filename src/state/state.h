@@ -69,6 +69,7 @@ typedef struct WmsStateOps
 	WmsKeyMatch match;			/* NULL: bytes decide */
 	WmsEncode	encode;			/* NULL: entries have no value */
 	void	   *arg;
+	int64		keep_span;		/* a bucket leaves when end + keep_span <= W; < 0: never by itself */
 } WmsStateOps;
 
 /* ---- life: the worker */
@@ -78,16 +79,18 @@ typedef struct WmsStateOps
  * shared slot.  ops is an array by operator number, kept by reference.  Result in the current context.
  */
 extern WmsStore *wms_store_create(WmsSharedStream *slot, const WmsStateOps *ops, int nops);
+/* The flow was built anew: other ops for the same operators. */
+extern void wms_store_set_ops(WmsStore *store, const WmsStateOps *ops, int nops);
 /* Detaches and frees the area. */
 extern void wms_store_destroy(WmsStore *store);
 extern void wms_store_free_area(WmsSharedStream *slot);	/* also for a slot whose worker is gone */
 
 /*
- * Loads the state of the stream from the log, leaving out buckets with end + keep_span <= the watermark found
- * there (keep_span < 0: none is left out).  False: there is no log (a new stream).  ERROR DATA_CORRUPTED with hint if
+ * Loads the state of the stream from the log, leaving out buckets with end + keep_span (of their operator's ops) <= the
+ * watermark found there.  False: there is no log (a new stream).  ERROR DATA_CORRUPTED with hint if
  * format, server version or fingerprint do not fit.  Inside a transaction.
  */
-extern bool wms_store_load(WmsStore *store, Oid stream, uint64 fingerprint, int64 keep_span, WmsProgress *progress);
+extern bool wms_store_load(WmsStore *store, Oid stream, uint64 fingerprint, WmsProgress *progress);
 
 /* ---- a batch: the worker */
 

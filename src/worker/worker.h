@@ -2,10 +2,11 @@
  * worker.h
  *	  The processes.
  *
- * worker_launcher.c  one per server: starts a worker in each database that has streams, collects orphan slots
+ * worker_launcher.c  one per server: starts a worker in each database that has streams
  * worker_main.c      one per database with streams: the loop
+ * worker_stream.c    the worker's list of streams: registry, status, queues of batches, positions
  * worker_batch.c     one batch of one stream: the only file that knows the order of effects
- * worker_stream.c    the worker's list of streams: loading, status, queues of batches, positions
+ * worker_owner.c     running as the stream's owner, and leaving nothing of that behind
  */
 #ifndef WMS_WORKER_H
 #define WMS_WORKER_H
@@ -24,27 +25,88 @@ extern void wms_launcher_register(void);
 extern PGDLLEXPORT void wms_launcher_main(Datum arg);
 extern PGDLLEXPORT void wms_worker_main(Datum arg);
 
-/* A stream as its worker holds it.  In a context of its own below wms_worker_context. */
+/*
+ * A stream as its worker holds it, in a context of its own below wms_worker_context.
+ *
+ * Positions.  progress.position is durable.  A runner with an empty queue that is not behind has in fact
+ * consumed everything that was read (nothing in it was for this stream).
+ */
 typedef struct WmsRunner
 {
-	WmsStreamDef *def;
+	Oid			stream;
+	WmsStreamDef *def;			/* in def_context */
+	MemoryContext context;
+	MemoryContext flow_context;	/* reset before a flow is built */
+	MemoryContext def_context;	/* reset when the registry is read again */
 	WmsSharedStream *slot;
 	WmsFlow    *flow;			/* NULL until built, and after it went stale */
 	WmsStore   *store;			/* NULL while paused or failed */
 	WmsProgress progress;		/* as of the last commit */
+	WmsProgress work;			/* of the batch that is being worked on; equal to progress between batches */
+	WmsFigures	figures;
 	bool		has_position;
 	WmsStatus	status;
-	List	   *queue;			/* batches not consumed yet, oldest first */
+	List	   *queue;			/* WmsBatch *, not consumed yet, oldest first; lives in context */
 	int64		queue_bytes;
 	bool		behind;			/* batches were missed: needs a rewind */
+	bool		unfired;		/* rows were fed and wait for the next firing */
+	XLogRecPtr	command_after;	/* commands apply when everything before this was consumed */
 	TimestampTz retry_at;		/* blocked: when to try again */
 	int			retries;
-	int64		applied;		/* commands applied */
-	MemoryContext context;
+	int			timeouts;		/* batches in a row that took longer than batch_timeout */
+	TimestampTz rate_since;		/* rows per second are counted from here */
+	int64		rate_rows;
+	bool		gone;			/* not in the registry any more */
 } WmsRunner;
 
-/* Runs batch (NULL: a firing without rows) for a stream in a transaction of its own.  Never throws: false when the stream became
- * blocked or failed (status and error are set).  *commit_lsn: end of its commit record. */
-extern bool wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to, XLogRecPtr *commit_lsn);
+/* ---- worker_batch.c */
+
+/*
+ * Runs batch (NULL: a firing without rows) for a stream in a transaction of its own.  Never throws: false when the
+ * stream became blocked or failed (status and error are set).  advance_to: W moves at least this far (WMS_TIME_MIN: no).
+ */
+extern bool wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to);
+/* End of the newest commit record of ours: what must be flushed before a slot may be told. */
+extern XLogRecPtr wms_last_commit(void);
+
+/* ---- worker_owner.c */
+
+typedef struct WmsOwnerScope
+{
+	Oid			user;
+	int			context;
+	int			guc_level;
+} WmsOwnerScope;
+extern void wms_become_owner(const WmsStreamDef *def, WmsOwnerScope *scope);
+extern void wms_leave_owner(WmsOwnerScope *scope);
+/* After the transaction ended, also by an error: what outlives transactions. */
+extern void wms_after_owner(void);
+/* The clock of one batch. */
+extern void wms_batch_clock_register(void);
+extern void wms_batch_clock_start(void);
+extern bool wms_batch_clock_stop(void);	/* true: it had run out */
+
+/* ---- worker_stream.c */
+
+extern List *wms_runners;		/* WmsRunner * */
+
+/* Reads the registry again and brings the list in line with it.  Outside a transaction. */
+extern void wms_runners_reload(void);
+/* Streams registered by batches that the registry does not show yet. */
+extern bool wms_runners_waiting(void);
+extern void wms_runners_created(WmsBatch *batch);
+extern bool wms_runners_want(Oid relid, void *arg);
+extern void wms_runners_take(WmsBatch *batch);
+/* Runs what is queued and what the clock or commands ask for; true if anything was done. */
+extern bool wms_runners_work(XLogRecPtr read_upto);
+/* The least position that must still be read; for confirming and for rewinding. */
+extern XLogRecPtr wms_runners_needed(XLogRecPtr read_upto);
+extern bool wms_runners_behind(void);
+extern void wms_runners_rewound(void);
+extern void wms_runners_consumed(XLogRecPtr read_upto);
+/* Milliseconds until the next thing that the clock asks for, at most max. */
+extern long wms_runners_next_timer(long max);
+extern void wms_runner_fail(WmsRunner *runner, WmsStatus status, const char *reason);
+extern void wms_runners_lost(const char *reason);
 
 #endif							/* WMS_WORKER_H */

@@ -1,0 +1,53 @@
+/*
+ * shared_creation.c
+ *	  The lock between those who create streams and the worker that finds that its database has none.
+ *
+ * create_stream makes the replication slot before it writes anything, and only its commit shows that the slot is wanted.
+ * Until then it holds this lock in share mode.  A worker without streams takes it exclusively, without waiting, looks at the
+ * registry once more and only then drops the slot.
+ */
+#include "postgres.h"
+
+#include "miscadmin.h"
+#include "storage/lock.h"
+
+#include "shared/shared.h"
+
+/* Keys of our advisory locks: a class of their own beside those of SQL (1 and 2). */
+#define CREATION_KEY 0x776d7374
+#define LOCK_CLASS 17
+
+static void
+creation_tag(LOCKTAG *tag)
+{
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, CREATION_KEY, 0, LOCK_CLASS);
+}
+
+/* Until the end of the transaction. */
+void
+wms_creation_lock_share(void)
+{
+	LOCKTAG		tag;
+
+	creation_tag(&tag);
+	(void) LockAcquire(&tag, ShareLock, false, false);
+}
+
+/* Until wms_creation_unlock; false: somebody creates. */
+bool
+wms_creation_lock_exclusive(void)
+{
+	LOCKTAG		tag;
+
+	creation_tag(&tag);
+	return LockAcquire(&tag, ExclusiveLock, true, true) != LOCKACQUIRE_NOT_AVAIL;
+}
+
+void
+wms_creation_unlock(void)
+{
+	LOCKTAG		tag;
+
+	creation_tag(&tag);
+	(void) LockRelease(&tag, ExclusiveLock, true);
+}

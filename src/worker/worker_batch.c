@@ -1,0 +1,394 @@
+/*
+ * worker_batch.c
+ *	  One batch of one stream, in one transaction: the only file that knows the order of effects.
+ *
+ *	 1. a transaction begins; the flow is built if it is not there or went stale, the state loaded
+ *	 2. as the owner: rows are fed; if the stream fires, W advances, windows close, results are computed
+ *	 3. as the owner: results and late rows are written
+ *	 4. as ourselves: the state's changes, W, maxima, counters and position go to the log (wms_state_prepare)
+ *	 5. COMMIT: from here on it all happened, or none of it
+ *	 6. the changes become visible in shared memory (wms_state_publish); figures; waiters are told
+ *
+ * Our writes carry the origin that logical decoding leaves out (ours and others'), but for results that another stream
+ * reads.  The commit is asynchronous; the slot is told only what has been flushed, which is the main loop's business.  A crash
+ * between 5 and 6 loses shared memory too, and the log has it all.
+ *
+ * An error before 5 undoes everything: the transaction aborts, the overlay is thrown away, the batch stays in the stream's queue.
+ * Errors that may pass by themselves (locks, memory, disk, serialization, time) make the stream blocked, and it is tried
+ * again with back-off; all others make it failed, and its owner is told why in the status.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "portability/instr_time.h"
+#include "replication/origin.h"
+#include "storage/procarray.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "worker/worker.h"
+
+#define FIRST_RETRY_MS 100
+#define LAST_RETRY_MS 10000
+
+/* What the error message says besides the error: where the batch was. */
+typedef struct Where
+{
+	Oid			source;
+	XLogRecPtr	end_lsn;
+	bool		in_rows;
+} Where;
+
+static Where where;
+
+XLogRecPtr
+wms_last_commit(void)
+{
+	return XactLastCommitEnd;
+}
+
+/* ---------------------------------------------------------------- before the rows */
+
+static void
+drop_flow(WmsRunner *runner)
+{
+	if (runner->flow)
+		wms_flow_free(runner->flow);
+	runner->flow = NULL;
+}
+
+static void
+make_flow(WmsRunner *runner)
+{
+	const WmsStateOps *ops;
+	int			nops;
+
+	if (runner->flow && !wms_flow_stale(runner->flow))
+		return;
+	drop_flow(runner);
+	MemoryContextReset(runner->flow_context);	/* what a build that failed left */
+	runner->flow = wms_flow_build(runner->def, runner->flow_context);
+	if (runner->store)
+	{
+		ops = wms_flow_state_ops(runner->flow, &nops);
+		wms_store_set_ops(runner->store, ops, nops);
+	}
+}
+
+/* The state as the last committed batch left it. */
+static void
+load_state(WmsRunner *runner)
+{
+	MemoryContext old;
+	const WmsStateOps *ops;
+	WmsProgress loaded = {0};
+	int			nops;
+
+	if (runner->store)
+		return;
+	old = MemoryContextSwitchTo(runner->context);
+	ops = wms_flow_state_ops(runner->flow, &nops);
+	runner->store = wms_store_create(runner->slot, ops, nops);
+	MemoryContextSwitchTo(old);
+	if (wms_store_load(runner->store, runner->stream, wms_flow_plan(runner->flow)->fingerprint, &loaded))
+	{
+		runner->progress = runner->work = loaded;
+		runner->has_position = true;
+	}
+}
+
+/*
+ * Rows of a commit can be decoded a moment before the commit is visible; a stream that also reads
+ * tables as they are now would miss what the same transaction did to them.
+ */
+static void
+wait_for_visibility(WmsBatch *batch)
+{
+	for (int i = 0; i < batch->ntxns; i++)
+		while (TransactionIdIsInProgress(batch->xids[i]))
+		{
+			CHECK_FOR_INTERRUPTS();
+			pg_usleep(1000L);
+		}
+}
+
+/* ---------------------------------------------------------------- the rows */
+
+static void
+feed(WmsRunner *runner, WmsBatch *batch)
+{
+	WmsChange	change;
+	uint64		n = 0;
+
+	wms_batch_rewind(batch, runner->progress.position);
+	while (wms_batch_next(batch, &change))
+	{
+		where.source = change.shape->relid;
+		where.end_lsn = change.end_lsn;
+		where.in_rows = true;
+		wms_flow_row(runner->flow, &change);
+		runner->figures.last_commit_time = Max(runner->figures.last_commit_time, change.commit_time);
+		if ((++n & 0x3FFF) == 0)
+			CHECK_FOR_INTERRUPTS();
+	}
+	wms_flow_fed(runner->flow);
+	where.in_rows = false;
+}
+
+static bool
+must_fire(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
+{
+	const WmsStreamDef *def = runner->def;
+
+	if (batch == NULL || advance_to != WMS_TIME_MIN || def->trigger_us == 0)
+		return true;
+	return GetCurrentTimestamp() - runner->progress.fired_at >= def->trigger_us;
+}
+
+static int64
+elapsed_us(instr_time *since)
+{
+	instr_time	now;
+	int64		us;
+
+	INSTR_TIME_SET_CURRENT(now);
+	us = INSTR_TIME_GET_MICROSEC(now) - INSTR_TIME_GET_MICROSEC(*since);
+	*since = now;
+	return us;
+}
+
+/* Steps 2 and 3. */
+static void
+run_as_owner(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
+{
+	instr_time	clock;
+
+	INSTR_TIME_SET_CURRENT(clock);
+	wms_flow_begin(runner->flow, runner->store, &runner->work, wms_batch_context);
+	if (batch)
+	{
+		WMS_POINT("batch-begin");
+		feed(runner, batch);
+		WMS_POINT("batch-fed");
+	}
+	runner->figures.phase_us[0] = elapsed_us(&clock);
+	runner->unfired = !must_fire(runner, batch, advance_to);
+	if (!runner->unfired)
+	{
+		wms_flow_fire(runner->flow, advance_to);
+		WMS_POINT("batch-fired");
+	}
+	runner->figures.phase_us[1] = elapsed_us(&clock);
+	wms_flow_finish(runner->flow);
+	runner->figures.phase_us[2] = elapsed_us(&clock);
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* ---------------------------------------------------------------- one transaction */
+
+static void
+note_position(WmsRunner *runner, WmsBatch *batch)
+{
+	if (batch && batch->end > runner->work.position)
+		runner->work.position = batch->end;
+	runner->work.counters[WMS_COUNT_BATCHES]++;
+	if (runner->def->command > runner->work.applied && runner->command_after == InvalidXLogRecPtr)
+		runner->work.applied = runner->def->command;
+}
+
+static bool
+is_transient(int sqlerrcode)
+{
+	switch (ERRCODE_TO_CATEGORY(sqlerrcode))
+	{
+		case ERRCODE_TRANSACTION_ROLLBACK:
+		case ERRCODE_INSUFFICIENT_RESOURCES:
+			return true;
+		default:
+			return sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
+	}
+}
+
+static void
+transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
+{
+	WmsOwnerScope scope;
+	instr_time	clock;
+
+	StartTransactionCommand();
+	SetCurrentStatementStartTimestamp();
+	if (runner->flow && wms_flow_reads_static(runner->flow) && batch)
+		wait_for_visibility(batch);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	wms_become_owner(runner->def, &scope);
+	make_flow(runner);
+	if (wms_flow_feeds_stream(runner->flow))
+		replorigin_session_origin = InvalidRepOriginId;
+	wms_leave_owner(&scope);
+	load_state(runner);
+	if (runner->has_position)
+	{
+		wms_state_begin(runner->store, wms_batch_context);
+		wms_become_owner(runner->def, &scope);
+		wms_batch_clock_start();
+		run_as_owner(runner, batch, advance_to);
+		(void) wms_batch_clock_stop();
+		wms_leave_owner(&scope);
+		note_position(runner, batch);
+		WMS_POINT("batch-before-prepare");
+		wms_state_prepare(runner->store, &runner->work);
+		WMS_POINT("batch-before-commit");
+	}
+	PopActiveSnapshot();
+	INSTR_TIME_SET_CURRENT(clock);
+	CommitTransactionCommand();
+	if (!runner->has_position)
+		return;
+	WMS_POINT("batch-after-commit");
+	wms_state_publish(runner->store);
+	runner->progress = runner->work;
+	WMS_POINT("batch-after-publish");
+	runner->figures.phase_us[3] = elapsed_us(&clock);
+}
+
+/* ---------------------------------------------------------------- after it */
+
+static void
+set_figures(WmsRunner *runner, int64 rows)
+{
+	WmsFigures *figures = &runner->figures;
+	TimestampTz now = GetCurrentTimestamp();
+	WmsStateSize size = {0};
+
+	runner->rate_rows += rows;
+	if (now - runner->rate_since > 10 * USECS_PER_SEC)
+	{
+		if (runner->rate_since > 0)
+			figures->rows_per_second = runner->rate_rows * (double) USECS_PER_SEC / (now - runner->rate_since);
+		runner->rate_since = now;
+		runner->rate_rows = 0;
+	}
+	figures->progress = runner->progress;
+	figures->last_batch_at = now;
+	wms_state_size(runner->store, &size);
+	figures->state_entries = size.entries;
+	figures->state_bytes = size.bytes;
+	figures->kept_rows = size.kept_rows;
+	figures->log_bytes = size.log_bytes;
+	wms_flow_figures(runner->flow, figures);
+	wms_stream_set_figures(runner->slot, figures);
+}
+
+static char *
+describe_error(ErrorData *edata, bool timed_out)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	if (timed_out)
+		appendStringInfo(&text, "the batch took longer than wmstream.batch_timeout (%d ms)", wms_batch_timeout);
+	else
+		appendStringInfoString(&text, edata->message);
+	if (edata->detail && !timed_out)
+		appendStringInfo(&text, " (%s)", edata->detail);
+	if (where.in_rows)
+	{
+		char	   *name = get_rel_name(where.source);
+
+		appendStringInfo(&text, ", at a row of \"%s\" in the transaction that ends at %X/%X",
+						 name ? name : "?", LSN_FORMAT_ARGS(where.end_lsn));
+	}
+	if (edata->hint)
+		appendStringInfo(&text, ". %s", edata->hint);
+	return text.data;
+}
+
+static void
+block(WmsRunner *runner, const char *reason)
+{
+	int64		delay = Min((int64) FIRST_RETRY_MS << Min(runner->retries, 10), LAST_RETRY_MS);
+
+	runner->retries++;
+	runner->retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay);
+	runner->status = WMS_BLOCKED;
+	wms_stream_set_error(runner->slot, reason);
+	wms_stream_announce(runner->slot, WMS_BLOCKED, runner->progress.applied);
+}
+
+/* The transaction is gone; so is what the batch made. */
+static void
+clean_up(WmsRunner *runner)
+{
+	if (runner->flow)
+		wms_flow_end(runner->flow);
+	if (runner->store)
+		wms_state_discard(runner->store);
+	runner->work = runner->progress;
+}
+
+static void
+handle_error(WmsRunner *runner, ErrorData *edata)
+{
+	bool		timed_out = wms_batch_clock_stop();
+	char	   *reason;
+
+	StartTransactionCommand();
+	MemoryContextSwitchTo(wms_batch_context);
+	reason = describe_error(edata, timed_out);
+	CommitTransactionCommand();
+	if (timed_out && runner->timeouts++ == 0)
+		block(runner, reason);
+	else if (!timed_out && is_transient(edata->sqlerrcode))
+		block(runner, reason);
+	else
+	{
+		drop_flow(runner);
+		wms_runner_fail(runner, edata->sqlerrcode == ERRCODE_DATA_CORRUPTED ? WMS_NEEDS_RESYNC : WMS_FAILED, reason);
+	}
+}
+
+bool
+wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
+{
+	MemoryContext old = CurrentMemoryContext;
+	ErrorData  *volatile edata = NULL;
+
+	where.in_rows = false;
+	pgstat_report_activity(STATE_RUNNING, "wmstream batch");
+	PG_TRY();
+	{
+		transaction(runner, batch, advance_to);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(wms_batch_context);
+		edata = CopyErrorData();
+		EmitErrorReport();
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		clean_up(runner);
+	}
+	PG_END_TRY();
+	wms_after_owner();
+	replorigin_session_origin = DoNotReplicateId;
+	if (edata)
+		handle_error(runner, edata);
+	else
+	{
+		if (runner->flow)
+			wms_flow_end(runner->flow);
+		if (runner->has_position)
+			set_figures(runner, batch ? batch->nrows : 0);
+		runner->retries = runner->timeouts = 0;
+	}
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(wms_batch_context);
+	pgstat_report_activity(STATE_IDLE, NULL);
+	return edata == NULL;
+}

@@ -1,0 +1,241 @@
+/*
+ * worker_main.c
+ *	  The worker of one database: reads committed rows, hands them to the streams, tells the slot.
+ *
+ * One turn of the loop:
+ *
+ *	 1. signals, settings, the registry if it changed
+ *	 2. the slot is opened, or rewound if a stream that can go on is behind
+ *	 3. the next batch is decoded and queued at the streams that want it
+ *	 4. every stream works on its queue, commands and clock (worker_stream.c, worker_batch.c)
+ *	 5. our commits are flushed; waiters and the slot are told
+ *	 6. nothing done: wait for the latch or the poll interval
+ *
+ * The decoding context is made in a short transaction and outlives it (source room).  No snapshot, lock or transaction is
+ * held between batches.  Errors of streams are handled where they happen; any other error ends the process, and the
+ * launcher starts it again.
+ *
+ * A worker whose database has no streams (any more) drops the slot and goes away.  A create_stream that has made the slot
+ * and not committed yet holds the creation lock, so that its slot is not taken away under it.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "postmaster/bgworker.h"
+#include "postmaster/interrupt.h"
+#include "replication/origin.h"
+#include "storage/ipc.h"
+#include "storage/latch.h"
+#include "tcop/tcopprot.h"
+#include "utils/guc.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "worker/worker.h"
+
+#define IDLE_AFTER_MS 2000		/* without work for so long: poll less often */
+#define IDLE_POLL_FACTOR 5
+#define WAL_CHECK_MS 10000
+
+static WmsWal *wal = NULL;
+static WmsSharedWorker *my_slot = NULL;
+static uint64 registry_seen = 0;
+
+/* ---------------------------------------------------------------- start */
+
+static void
+pin_setting(const char *name, const char *value)
+{
+	SetConfigOption(name, value, PGC_SUSET, PGC_S_OVERRIDE);
+}
+
+static void
+attach(Datum arg)
+{
+	int			index = DatumGetInt32(arg);
+	uint32		generation;
+	Oid			database;
+
+	memcpy(&generation, MyBgworkerEntry->bgw_extra, sizeof(generation));
+	memcpy(&database, MyBgworkerEntry->bgw_extra + sizeof(generation), sizeof(database));
+	if (!wms_worker_attach(index, generation))
+		proc_exit(0);
+	my_slot = &wms_shared->workers[index];
+	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
+}
+
+static void
+set_up(void)
+{
+	wms_memory_init();
+	wms_batch_clock_register();
+	pin_setting("search_path", "pg_catalog, pg_temp");
+	pin_setting("synchronous_commit", "off");
+	pin_setting("temp_file_limit", "-1");
+	pin_setting("statement_timeout", "0");
+	pin_setting("idle_in_transaction_session_timeout", "0");
+	pin_setting("default_transaction_isolation", "read committed");
+	pin_setting("default_transaction_read_only", "off");
+	pin_setting("row_security", "on");
+	replorigin_session_origin = DoNotReplicateId;
+	pgstat_report_appname("wmstream worker");
+}
+
+/* ---------------------------------------------------------------- parts of a turn */
+
+static void
+check_signals(void)
+{
+	CHECK_FOR_INTERRUPTS();
+	if (ConfigReloadPending)
+	{
+		ConfigReloadPending = false;
+		ProcessConfigFile(PGC_SIGHUP);
+	}
+	if (wms_worker_should_stop())
+		proc_exit(0);
+}
+
+static bool
+read_registry(void)
+{
+	uint64		changes = pg_atomic_read_u64(&my_slot->registry_changes);
+
+	if (changes == registry_seen)
+		return false;
+	registry_seen = changes;
+	wms_runners_reload();
+	if (wal)
+		wms_wal_reset_relations(wal);
+	return true;
+}
+
+/* No streams: the slot would hold WAL for nobody. */
+static void
+leave_if_alone(void)
+{
+	if (wms_runners != NIL || !wms_creation_lock_exclusive())
+		return;
+	wms_runners_reload();		/* a create_stream may have committed just now */
+	if (wms_runners == NIL)
+	{
+		if (wal)
+			wms_wal_close(wal);
+		wal = NULL;
+		(void) wms_slot_drop(MyDatabaseId);
+		proc_exit(0);
+	}
+	wms_creation_unlock();
+}
+
+static void
+open_wal(void)
+{
+	Oid			registry;
+
+	if (wal || wms_runners == NIL)
+		return;
+	if (!wms_slot_exists(MyDatabaseId))
+	{
+		wms_runners_lost("the replication slot is gone, and with it rows that were not read yet");
+		return;
+	}
+	StartTransactionCommand();
+	registry = wms_relation_oid("stream");
+	CommitTransactionCommand();
+	wal = wms_wal_open(InvalidXLogRecPtr, registry, wms_runners_want, NULL);
+	wms_runners_rewound();
+}
+
+static bool
+decode(void)
+{
+	WmsBatch   *batch;
+
+	if (wal == NULL || wms_runners_waiting())
+		return false;
+	if (wms_runners_behind())
+	{
+		wms_wal_rewind(wal, wms_runners_needed(wms_wal_read_upto(wal)));
+		wms_runners_rewound();
+	}
+	batch = wms_wal_next(wal, wms_max_batch_rows);
+	if (batch == NULL)
+		return false;
+	wms_runners_take(batch);
+	wms_runners_created(batch);
+	wms_batch_unref(batch);
+	return true;
+}
+
+/* What is in the results is flushed before anyone is told. */
+static void
+tell(void)
+{
+	XLogRecPtr	read_upto = wms_wal_read_upto(wal);
+	XLogRecPtr	needed = wms_runners_needed(read_upto);
+
+	if (!XLogRecPtrIsInvalid(wms_last_commit()))
+		XLogFlush(wms_last_commit());
+	WMS_POINT("confirm-before");
+	wms_runners_consumed(read_upto);
+	wms_wal_confirm(wal, needed);
+	WMS_POINT("confirm-after");
+}
+
+static void
+rest(bool busy)
+{
+	static TimestampTz last_busy = 0;
+	TimestampTz now = GetCurrentTimestamp();
+	long		timeout = wms_poll_interval;
+
+	if (busy)
+		last_busy = now;
+	if (TimestampDifferenceExceeds(last_busy, now, IDLE_AFTER_MS))
+	{
+		timeout *= IDLE_POLL_FACTOR;
+		pgstat_report_stat(false);
+	}
+	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
+					 wms_runners_next_timer(timeout), PG_WAIT_EXTENSION);
+	ResetLatch(MyLatch);
+}
+
+static void
+turn(void)
+{
+	bool		did = false;
+
+	check_signals();
+	did |= read_registry();
+	leave_if_alone();
+	open_wal();
+	did |= decode();
+	did |= wms_runners_work(wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr);
+	if (wal)
+		tell();
+	if (!did)
+		rest(did);
+}
+
+void
+wms_worker_main(Datum arg)
+{
+	pqsignal(SIGTERM, die);
+	pqsignal(SIGINT, StatementCancelHandler);
+	pqsignal(SIGHUP, SignalHandlerForConfigReload);
+	BackgroundWorkerUnblockSignals();
+	attach(arg);
+	set_up();
+	registry_seen = pg_atomic_read_u64(&my_slot->registry_changes);
+	wms_runners_reload();
+	for (;;)
+	{
+		MemoryContextSwitchTo(wms_worker_context);
+		turn();
+	}
+}

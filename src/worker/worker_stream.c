@@ -1,0 +1,623 @@
+/*
+ * worker_stream.c
+ *	  The worker's list of streams, in line with the registry, and what is to be done next for each.
+ *
+ * A *runner* is a stream as this worker holds it.  The registry is read again whenever a transaction that
+ * changed it has committed (a counter in shared memory tells).  A new stream has no position until the insert of its
+ * registry row has been decoded: the end of that commit is its first one.  As decoding runs ahead of visibility, the
+ * registry may not show the row yet; then nothing more is decoded until it does, so that no row of the new stream's
+ * sources is passed over.
+ *
+ * Each batch is queued at every runner that wants it and does not have it yet; queues share batches by reference.  A runner
+ * that cannot go on (blocked) keeps its queue, up to QUEUE_BYTES; then it lets the queue go and is *behind*, as is one
+ * that was paused, failed or is new: it needs a rewind, after which batches come again from its position on, and
+ * the others skip what they have had.
+ *
+ * Commands (pause, resume, alter, advance) apply at a batch boundary when everything that committed before
+ * the command was noticed has been consumed, so their order against the rows is the one the user saw.
+ */
+#include "postgres.h"
+
+#include "access/transam.h"
+#include "access/xact.h"
+#include "access/xlog.h"
+#include "miscadmin.h"
+#include "storage/procarray.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "worker/worker.h"
+
+#define QUEUE_BYTES (256L * 1024 * 1024)
+#define FIGURES_MS 1000
+
+typedef struct Waiting
+{
+	Oid			stream;
+	XLogRecPtr	end_lsn;
+	int			nxids;
+	TransactionId *xids;
+} Waiting;
+
+List	   *wms_runners = NIL;
+static List *waiting = NIL;		/* Waiting *, in wms_worker_context */
+
+/* ---------------------------------------------------------------- status */
+
+static void
+announce(WmsRunner *runner)
+{
+	wms_stream_announce(runner->slot, runner->status, runner->progress.applied);
+}
+
+static void
+let_queue_go(WmsRunner *runner)
+{
+	ListCell   *lc;
+
+	foreach(lc, runner->queue)
+		wms_batch_unref(lfirst(lc));
+	list_free(runner->queue);
+	runner->queue = NIL;
+	runner->queue_bytes = 0;
+}
+
+/* Everything of the stream in this process and in shared memory goes; the log stays. */
+static void
+unload(WmsRunner *runner)
+{
+	let_queue_go(runner);
+	if (runner->store)
+		wms_store_destroy(runner->store);
+	runner->store = NULL;
+	if (runner->flow)
+		wms_flow_free(runner->flow);
+	runner->flow = NULL;
+}
+
+/* The stream stops, durably, with a reason that its owner reads in the views.  Outside a transaction. */
+void
+wms_runner_fail(WmsRunner *runner, WmsStatus status, const char *reason)
+{
+	MemoryContext old = CurrentMemoryContext;
+	char	   *kept = MemoryContextStrdup(wms_worker_context, reason);
+
+	runner->status = status;
+	runner->behind = true;
+	PG_TRY();
+	{
+		StartTransactionCommand();
+		PushActiveSnapshot(GetTransactionSnapshot());
+		if (wms_registry_stream(runner->stream) != NULL)
+			wms_registry_transition(runner->stream, status, kept);
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+	}
+	PG_CATCH();
+	{
+		/* it could not be written down; shared memory still shows it, and a restart tries the stream again */
+		MemoryContextSwitchTo(old);
+		EmitErrorReport();
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(old);
+	unload(runner);
+	wms_stream_set_error(runner->slot, kept);
+	announce(runner);
+	pfree(kept);
+}
+
+void
+wms_runners_lost(const char *reason)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		if (runner->status == WMS_STARTING || runner->status == WMS_RUNNING || runner->status == WMS_BLOCKED)
+			wms_runner_fail(runner, WMS_NEEDS_RESYNC, reason);
+	}
+}
+
+/* ---------------------------------------------------------------- the registry */
+
+static WmsRunner *
+find_runner(Oid stream)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+		if (((WmsRunner *) lfirst(lc))->stream == stream)
+			return lfirst(lc);
+	return NULL;
+}
+
+static WmsRunner *
+add_runner(Oid stream)
+{
+	MemoryContext context = AllocSetContextCreate(wms_worker_context, "wmstream stream", ALLOCSET_DEFAULT_SIZES);
+	MemoryContext old = MemoryContextSwitchTo(context);
+	WmsRunner  *runner = palloc0(sizeof(WmsRunner));
+
+	runner->stream = stream;
+	runner->context = context;
+	runner->flow_context = AllocSetContextCreate(context, "wmstream flow of a stream", ALLOCSET_SMALL_SIZES);
+	runner->def_context = AllocSetContextCreate(context, "wmstream definition", ALLOCSET_SMALL_SIZES);
+	runner->slot = wms_stream_slot(stream, true);
+	runner->status = WMS_STARTING;
+	runner->progress.watermark = WMS_TIME_MIN;
+	for (int i = 0; i < WMS_MAX_SOURCES; i++)
+		runner->progress.max_time[i] = WMS_TIME_MIN;
+	runner->work = runner->progress;
+	MemoryContextSwitchTo(wms_worker_context);
+	wms_runners = lappend(wms_runners, runner);
+	MemoryContextSwitchTo(old);
+	return runner;
+}
+
+static void
+remove_runner(WmsRunner *runner)
+{
+	wms_runners = list_delete_ptr(wms_runners, runner);
+	unload(runner);
+	wms_store_free_area(runner->slot);
+	wms_stream_slot_free(runner->slot);
+	MemoryContextDelete(runner->context);
+}
+
+static WmsStreamDef *
+copy_def(const WmsStreamDef *def, MemoryContext context)
+{
+	MemoryContext old;
+	WmsStreamDef *copy;
+
+	MemoryContextReset(context);
+	old = MemoryContextSwitchTo(context);
+	copy = palloc(sizeof(WmsStreamDef));
+	*copy = *def;
+	copy->key_columns = list_copy(def->key_columns);
+	copy->reason = def->reason ? pstrdup(def->reason) : NULL;
+	copy->timezone = def->timezone ? pstrdup(def->timezone) : NULL;
+	copy->datestyle = def->datestyle ? pstrdup(def->datestyle) : NULL;
+	copy->intervalstyle = def->intervalstyle ? pstrdup(def->intervalstyle) : NULL;
+	MemoryContextSwitchTo(old);
+	return copy;
+}
+
+/* The stream is to run (again): its state is loaded with its first batch. */
+static void
+start(WmsRunner *runner)
+{
+	runner->status = WMS_STARTING;
+	runner->behind = true;
+	runner->retry_at = 0;
+	runner->retries = runner->timeouts = 0;
+	wms_stream_set_error(runner->slot, NULL);
+}
+
+static void
+stop(WmsRunner *runner)
+{
+	unload(runner);
+	runner->status = runner->def->status;
+	runner->behind = true;
+	wms_stream_set_error(runner->slot, runner->def->reason);
+	runner->progress.applied = runner->work.applied = runner->def->command;
+}
+
+static bool
+wants_to_run(const WmsStreamDef *def)
+{
+	return def->status == WMS_RUNNING && !def->foreign;
+}
+
+static bool
+runs(const WmsRunner *runner)
+{
+	return runner->status == WMS_STARTING || runner->status == WMS_RUNNING || runner->status == WMS_BLOCKED;
+}
+
+/* A definition that changed under a running stream takes effect now; its flow is built again. */
+static void
+note_command(WmsRunner *runner, const WmsStreamDef *before, XLogRecPtr now)
+{
+	if (runner->def->command == runner->work.applied)
+		return;
+	runner->command_after = now;
+	if (runner->flow && before && before->command != runner->def->command)
+	{
+		wms_flow_free(runner->flow);
+		runner->flow = NULL;
+	}
+}
+
+static void
+take_definition(WmsRunner *runner, const WmsStreamDef *def, XLogRecPtr now)
+{
+	WmsStreamDef before = {0};
+	bool		is_new = (runner->def == NULL);
+
+	if (!is_new)
+		before = *runner->def;
+	runner->def = copy_def(def, runner->def_context);
+	runner->gone = false;
+	if (def->foreign)
+		runner->status = WMS_RESTORED;
+	if (wants_to_run(def) && (is_new || !runs(runner)))
+		start(runner);
+	else if (!wants_to_run(def) && (is_new || runs(runner)))
+		stop(runner);
+	if (runs(runner))
+		note_command(runner, is_new ? NULL : &before, now);
+	announce(runner);
+}
+
+void
+wms_runners_reload(void)
+{
+	List	   *defs;
+	ListCell   *lc;
+	XLogRecPtr	now = GetXLogInsertRecPtr();
+
+	XLogFlush(now);
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	defs = wms_registry_exists() ? wms_registry_streams() : NIL;
+	foreach(lc, wms_runners)
+		((WmsRunner *) lfirst(lc))->gone = true;
+	foreach(lc, defs)
+	{
+		WmsStreamDef *def = lfirst(lc);
+		WmsRunner  *runner = find_runner(def->stream);
+
+		take_definition(runner ? runner : add_runner(def->stream), def, now);
+	}
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	foreach(lc, list_copy(wms_runners))
+		if (((WmsRunner *) lfirst(lc))->gone)
+			remove_runner(lfirst(lc));
+}
+
+/* ---------------------------------------------------------------- new streams */
+
+void
+wms_runners_created(WmsBatch *batch)
+{
+	MemoryContext old = MemoryContextSwitchTo(wms_worker_context);
+	ListCell   *lc;
+
+	foreach(lc, batch->created)
+	{
+		WmsCreated *created = lfirst(lc);
+		Waiting    *w = palloc(sizeof(Waiting));
+
+		w->stream = created->stream;
+		w->end_lsn = created->end_lsn;
+		w->nxids = batch->ntxns;
+		w->xids = palloc(sizeof(TransactionId) * Max(batch->ntxns, 1));
+		memcpy(w->xids, batch->xids, sizeof(TransactionId) * batch->ntxns);
+		waiting = lappend(waiting, w);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+static bool
+still_running(const Waiting *w)
+{
+	for (int i = 0; i < w->nxids; i++)
+		if (TransactionIdIsInProgress(w->xids[i]))
+			return true;
+	return false;
+}
+
+/* The new stream's position becomes durable by its first, empty batch. */
+static void
+begin_at(WmsRunner *runner, XLogRecPtr position)
+{
+	if (runner->has_position)
+		return;
+	runner->progress.position = runner->work.position = position;
+	runner->has_position = true;
+	runner->behind = true;		/* transactions that are open now may have brought rows before we wanted them */
+	if (runs(runner) && wms_run_batch(runner, NULL, WMS_TIME_MIN))
+	{
+		runner->status = WMS_RUNNING;
+		announce(runner);
+	}
+}
+
+/* True while a registered stream is not visible yet: decode no further. */
+bool
+wms_runners_waiting(void)
+{
+	ListCell   *lc;
+
+	if (waiting == NIL)
+		return false;
+	wms_runners_reload();
+	foreach(lc, waiting)
+	{
+		Waiting    *w = lfirst(lc);
+		WmsRunner  *runner = find_runner(w->stream);
+
+		if (runner == NULL && still_running(w))
+			continue;
+		if (runner == NULL)
+		{
+			wms_runners_reload();
+			runner = find_runner(w->stream);
+		}
+		if (runner)
+			begin_at(runner, w->end_lsn);	/* else it was dropped again */
+		waiting = foreach_delete_current(waiting, lc);
+	}
+	return waiting != NIL;
+}
+
+/* ---------------------------------------------------------------- batches */
+
+bool
+wms_runners_want(Oid relid, void *arg)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+		const WmsStreamPlan *plan = runner->flow ? wms_flow_plan(runner->flow) : NULL;
+
+		if (!runs(runner) || plan == NULL)
+			continue;
+		for (int i = 0; i < plan->nsources; i++)
+			if (plan->sources[i].relid == relid)
+				return true;
+	}
+	return false;
+}
+
+/* Hands a batch to every stream that wants it. */
+void
+wms_runners_take(WmsBatch *batch)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+		MemoryContext old;
+
+		if (!runs(runner) || runner->behind || !runner->has_position ||
+			batch->end <= runner->progress.position || batch->nrows == 0)
+			continue;
+		if (runner->queue != NIL && runner->queue_bytes + batch->bytes > QUEUE_BYTES)
+		{
+			let_queue_go(runner);
+			runner->behind = true;
+			continue;
+		}
+		old = MemoryContextSwitchTo(runner->context);
+		wms_batch_ref(batch);
+		runner->queue = lappend(runner->queue, batch);
+		runner->queue_bytes += batch->bytes;
+		MemoryContextSwitchTo(old);
+	}
+}
+
+static bool
+run_queue(WmsRunner *runner)
+{
+	bool		did = false;
+
+	while (runner->queue != NIL && runs(runner))
+	{
+		WmsBatch   *batch = linitial(runner->queue);
+
+		did = true;
+		if (!wms_run_batch(runner, batch, WMS_TIME_MIN))
+			break;
+		if (runner->queue == NIL)
+			break;
+		runner->status = WMS_RUNNING;
+		runner->queue = list_delete_first(runner->queue);
+		runner->queue_bytes -= batch->bytes;
+		wms_batch_unref(batch);
+	}
+	return did;
+}
+
+/* ---------------------------------------------------------------- what the clock and commands ask for */
+
+static bool
+can_run(WmsRunner *runner, TimestampTz now)
+{
+	return runs(runner) && (runner->status != WMS_BLOCKED || now >= runner->retry_at);
+}
+
+/* A stream that has just been started: builds the flow and loads the state by a batch without rows. */
+static bool
+wake_up(WmsRunner *runner)
+{
+	bool		ok;
+
+	if (runner->queue != NIL)
+		return false;
+	if (runner->flow && runner->store && (runner->status == WMS_RUNNING || !runner->has_position))
+		return false;
+	ok = wms_run_batch(runner, NULL, WMS_TIME_MIN);
+	if (ok && runner->has_position)
+	{
+		runner->status = WMS_RUNNING;
+		wms_stream_set_error(runner->slot, NULL);
+		announce(runner);
+	}
+	return true;
+}
+
+static bool
+apply_command(WmsRunner *runner, XLogRecPtr read_upto)
+{
+	if (runner->command_after == InvalidXLogRecPtr || runner->queue != NIL || runner->behind ||
+		!runner->has_position || read_upto < runner->command_after)
+		return false;
+	runner->command_after = InvalidXLogRecPtr;
+	if (!wms_run_batch(runner, NULL, runner->def->advance_to))
+		runner->command_after = read_upto;
+	announce(runner);
+	return true;
+}
+
+/* Is a firing due without rows: the trigger interval is over, or W moves by the clock? */
+static bool
+firing_due(WmsRunner *runner, TimestampTz now)
+{
+	if (runner->status != WMS_RUNNING || runner->flow == NULL || runner->queue != NIL || runner->behind)
+		return false;
+	if (runner->unfired)
+		return now - runner->progress.fired_at >= runner->def->trigger_us;
+	if (wms_flow_plan(runner->flow)->processing_time)
+		return runner->figures.next_close <= now;
+	return runner->def->idle_us >= 0 && wms_flow_watermark(runner->flow) > runner->progress.watermark;
+}
+
+static bool
+work_on(WmsRunner *runner, XLogRecPtr read_upto, TimestampTz now)
+{
+	bool		did = false;
+
+	if (!can_run(runner, now))
+		return false;
+	did |= wake_up(runner);
+	did |= run_queue(runner);
+	if (runs(runner))
+		did |= apply_command(runner, read_upto);
+	if (firing_due(runner, now))
+	{
+		wms_run_batch(runner, NULL, WMS_TIME_MIN);
+		did = true;
+	}
+	return did;
+}
+
+bool
+wms_runners_work(XLogRecPtr read_upto)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	bool		did = false;
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+	{
+		CHECK_FOR_INTERRUPTS();
+		did |= work_on(lfirst(lc), read_upto, now);
+	}
+	return did;
+}
+
+/* ---------------------------------------------------------------- positions */
+
+static bool
+consumed_all(const WmsRunner *runner)
+{
+	return runs(runner) && runner->has_position && !runner->behind && runner->queue == NIL &&
+		runner->status == WMS_RUNNING;
+}
+
+static bool
+holds_wal(const WmsRunner *runner)
+{
+	return runner->status != WMS_NEEDS_RESYNC && runner->status != WMS_RESTORED && runner->has_position;
+}
+
+XLogRecPtr
+wms_runners_needed(XLogRecPtr read_upto)
+{
+	XLogRecPtr	needed = read_upto;
+	ListCell   *lc;
+
+	foreach(lc, waiting)
+		needed = Min(needed, ((Waiting *) lfirst(lc))->end_lsn);
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		if (holds_wal(runner) && !consumed_all(runner))
+			needed = Min(needed, runner->progress.position);
+	}
+	return needed;
+}
+
+/* Does a stream that can go on miss batches? */
+bool
+wms_runners_behind(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		if (runner->behind && runner->has_position && runner->flow && runner->status == WMS_RUNNING &&
+			can_run(runner, now))
+			return true;
+	}
+	return false;
+}
+
+void
+wms_runners_rewound(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		if (runs(runner) && runner->flow)
+			runner->behind = false;
+	}
+}
+
+/* Tells who waits how far each stream is; everything up to read_upto has been handed out, and our commits are flushed. */
+void
+wms_runners_consumed(XLogRecPtr read_upto)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		if (consumed_all(runner) && !runner->unfired)
+			wms_stream_done(runner->slot, read_upto);
+		else if (runner->has_position)
+			wms_stream_done(runner->slot, runner->progress.position);
+	}
+}
+
+long
+wms_runners_next_timer(long max)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+		TimestampTz at = 0;
+
+		if (runner->status == WMS_BLOCKED)
+			at = runner->retry_at;
+		else if (runner->status == WMS_RUNNING && runner->unfired)
+			at = runner->progress.fired_at + runner->def->trigger_us;
+		if (at > 0)
+			max = Min(max, Max(1, TimestampDifferenceMilliseconds(now, at)));
+	}
+	return max;
+}
