@@ -5,7 +5,10 @@
  * sqlface_create.c   create_stream, drop_stream
  * sqlface_control.c  pause, resume, alter_stream, advance_watermark, wait
  * sqlface_views.c    the functions under the statistics views
- * sqlface_read.c     open_windows, explain
+ * sqlface_read.c     explain, open_windows, live
+ * sqlface_options.c  values of options
+ * sqlface_query.c    a definition's text as a tree
+ * sqlface_stream.c   the stream that a call names, and its owner
  */
 #ifndef WMS_SQLFACE_H
 #define WMS_SQLFACE_H

@@ -1,0 +1,295 @@
+/*
+ * sqlface_control.c
+ *	  pause, resume, alter_stream, advance_watermark, wait.
+ *
+ * All but wait change the registry and count a command; the worker hears of it when the transaction
+ * commits, and says in shared memory which command it has applied.  None touches the worker directly.
+ *
+ * wait writes an empty message into the WAL and flushes it.  Everything that committed before lies before
+ * that message, and the worker, which reads the same WAL, passes it even if nothing else happens.  Then it
+ * waits until the stream is done with all before the message, and with the last command.
+ */
+#include "postgres.h"
+
+#include "access/xlog.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "pgstat.h"
+#include "replication/message.h"
+#include "storage/latch.h"
+#include "utils/acl.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "shared/shared.h"
+#include "source/source.h"
+#include "sqlface/sqlface_internal.h"
+
+PG_FUNCTION_INFO_V1(wms_sql_pause);
+PG_FUNCTION_INFO_V1(wms_sql_resume);
+PG_FUNCTION_INFO_V1(wms_sql_alter_stream);
+PG_FUNCTION_INFO_V1(wms_sql_advance_watermark);
+PG_FUNCTION_INFO_V1(wms_sql_wait);
+
+/* While waiting: how often to look without having been told of news. */
+#define WAIT_RECHECK_MS 500
+
+/* ---------------------------------------------------------------- commands */
+
+/* Writes a new status, then the command that tells the worker. */
+static void
+command_status(const WmsStreamDef *def, WmsStatus status)
+{
+	wms_registry_transition(def->stream, status, NULL);
+	wms_face_command(wms_registry_stream(def->stream));
+}
+
+Datum
+wms_sql_pause(PG_FUNCTION_ARGS)
+{
+	WmsStreamDef *def = wms_face_own_stream(PG_GETARG_OID(0), "wmstream.pause()");
+
+	command_status(def, WMS_PAUSED);
+	PG_RETURN_VOID();
+}
+
+/* A stream that came with a dump or a copied database begins anew here, from now on. */
+static void
+prepare_restored(const WmsStreamDef *def)
+{
+	if (get_rel_relkind(def->stream) == '\0' || get_rel_relkind(def->view) == '\0')
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("result table or definition of the stream was not restored"),
+				 errhint("Restore both, or drop the stream with wmstream.drop_stream() and create it again.")));
+	/* Before the first write, or the slot cannot be made. */
+	if (!wms_slot_exists(MyDatabaseId))
+		wms_slot_create();
+	wms_define_dependencies(def->stream, def->view);
+}
+
+Datum
+wms_sql_resume(PG_FUNCTION_ARGS)
+{
+	WmsStreamDef *def;
+
+	wms_require_preloaded();
+	def = wms_face_own_stream(PG_GETARG_OID(0), "wmstream.resume()");
+	if (def->status == WMS_NEEDS_RESYNC)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("stream \"%s\" cannot go on from where it was", get_rel_name(def->stream)),
+				 def->reason ? errdetail_internal("%s", def->reason) : 0,
+				 errhint("Drop the stream, which keeps its result, and create it again.")));
+	if (def->status == WMS_RESTORED)
+		prepare_restored(def);
+	command_status(def, WMS_RUNNING);
+	PG_RETURN_VOID();
+}
+
+Datum
+wms_sql_alter_stream(PG_FUNCTION_ARGS)
+{
+	WmsStreamDef *def;
+
+	if (PG_ARGISNULL(0) || PG_ARGISNULL(1))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("stream and option cannot be NULL")));
+	def = wms_face_own_stream(PG_GETARG_OID(0), "wmstream.alter_stream()");
+	wms_face_set_option(def, text_to_cstring(PG_GETARG_TEXT_PP(1)),
+						PG_ARGISNULL(2) ? NULL : text_to_cstring(PG_GETARG_TEXT_PP(2)));
+	wms_face_command(def);
+	PG_RETURN_VOID();
+}
+
+Datum
+wms_sql_advance_watermark(PG_FUNCTION_ARGS)
+{
+	WmsStreamDef *def = wms_face_own_stream(PG_GETARG_OID(0), "wmstream.advance_watermark()");
+	TimestampTz upto = PG_GETARG_TIMESTAMPTZ(1);
+
+	if (!WmsTimeIsFinite(upto))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("a watermark cannot be advanced to infinity"),
+				 errhint("Give a time; every later row with an earlier event time would be late.")));
+	def->advance_to = wms_watermark_advance(def->advance_to, upto);
+	wms_face_command(def);
+	PG_RETURN_VOID();
+}
+
+/* ---------------------------------------------------------------- wait */
+
+/* What somebody waits for. */
+typedef struct Wait
+{
+	Oid			stream;
+	bool		may_see;		/* may hear why a stream does not go on */
+	XLogRecPtr	lsn;			/* all that committed before it must be in the result */
+	uint64		command;		/* and this command applied */
+	TimestampTz until;
+} Wait;
+
+static bool
+is_done(const Wait *wait, WmsSharedStream *slot)
+{
+	return slot && pg_atomic_read_u64(&slot->applied) >= wait->command &&
+		pg_atomic_read_u64(&slot->done_lsn) >= wait->lsn;
+}
+
+/* Why a stream does not go on, from its worker or its registry row. */
+static char *
+reason_of(const WmsStreamDef *def, WmsSharedStream *slot)
+{
+	char		error[WMS_ERROR_LEN] = "";
+
+	if (slot)
+		wms_stream_figures(slot, NULL, error);
+	if (error[0])
+		return pstrdup(error);
+	return def->reason ? def->reason : NULL;
+}
+
+/* ERROR if the stream is in a state from which only a user can help it. */
+static void
+check_can_go_on(const Wait *wait, const WmsStreamDef *def, WmsSharedStream *slot)
+{
+	WmsStatus	status = def->status;
+	char	   *reason;
+
+	/* The worker says so before it is durable; what it said before our command was applied is not about us. */
+	if (slot && pg_atomic_read_u64(&slot->applied) >= wait->command &&
+		pg_atomic_read_u32(&slot->status) == WMS_FAILED)
+		status = WMS_FAILED;
+	if (status != WMS_PAUSED && status != WMS_FAILED && status != WMS_RESTORED && status != WMS_NEEDS_RESYNC)
+		return;
+	reason = wait->may_see ? reason_of(def, slot) : NULL;
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("stream \"%s\" is %s", get_rel_name(wait->stream), wms_status_name(status)),
+			 reason ? errdetail_internal("%s", reason) : 0,
+			 status == WMS_NEEDS_RESYNC ? errhint("Drop the stream, which keeps its result, and create it again.")
+			 : errhint("Let it go on with wmstream.resume().")));
+}
+
+static void
+give_up(const Wait *wait, const WmsStreamDef *def, WmsSharedStream *slot)
+{
+	XLogRecPtr	done = slot ? pg_atomic_read_u64(&slot->done_lsn) : InvalidXLogRecPtr;
+	WmsStatus	status = slot ? (WmsStatus) pg_atomic_read_u32(&slot->status) : WMS_STARTING;
+	char	   *reason = wait->may_see ? reason_of(def, slot) : NULL;
+	char	   *position = done == InvalidXLogRecPtr ? pstrdup("It has read nothing yet.") :
+		done >= wait->lsn ? pstrdup("It has not applied the last command yet.") :
+		psprintf("It is done with all before %X/%X, %llu bytes short.",
+				 LSN_FORMAT_ARGS(done), (unsigned long long) (wait->lsn - done));
+
+	ereport(ERROR,
+			(errcode(ERRCODE_QUERY_CANCELED),
+			 errmsg("timeout while waiting for stream \"%s\"", get_rel_name(wait->stream)),
+			 reason ? errdetail("The stream is %s: %s. %s", wms_status_name(status), reason, position)
+			 : errdetail("The stream is %s. %s", wms_status_name(status), position),
+			 errhint("Wait again, perhaps with a longer timeout.")));
+}
+
+/* Sleeps until there is news, at most until the time is over.  Expects to be in the slot's queue already. */
+static void
+sleep_a_little(const Wait *wait, WmsSharedStream *slot)
+{
+	long		left = TimestampDifferenceMilliseconds(GetCurrentTimestamp(), wait->until);
+	long		ms = Max(1, Min(left, WAIT_RECHECK_MS));
+
+	if (slot)
+		(void) ConditionVariableTimedSleep(&slot->changed, ms, WMS_WAIT_EVENT("WmstreamWait"));
+	else
+	{
+		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, Min(ms, WAIT_RECHECK_MS / 10),
+						 WMS_WAIT_EVENT("WmstreamWait"));
+		ResetLatch(MyLatch);
+	}
+	CHECK_FOR_INTERRUPTS();
+}
+
+/* One look; false: not yet. */
+static bool
+look(const Wait *wait, WmsSharedStream *slot)
+{
+	WmsStreamDef *def;
+
+	if (is_done(wait, slot))
+		return true;
+	def = wms_face_stream(wait->stream);
+	check_can_go_on(wait, def, slot);
+	if (GetCurrentTimestamp() >= wait->until)
+		give_up(wait, def, slot);
+	return false;
+}
+
+static void
+wait_for(const Wait *wait)
+{
+	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "wmstream wait", ALLOCSET_SMALL_SIZES);
+	MemoryContext caller = MemoryContextSwitchTo(context);
+	bool		done;
+
+	do
+	{
+		WmsSharedStream *slot = wms_stream_slot(wait->stream, false);
+
+		/* Into the queue before looking, so that no news is missed in between. */
+		if (slot)
+			ConditionVariablePrepareToSleep(&slot->changed);
+		done = look(wait, slot);
+		if (!done)
+			sleep_a_little(wait, slot);
+		MemoryContextReset(context);
+	} while (!done);
+	ConditionVariableCancelSleep();
+	MemoryContextSwitchTo(caller);
+	MemoryContextDelete(context);
+}
+
+/* The end of now: a place in the WAL that the worker will read. */
+static XLogRecPtr
+mark_now(void)
+{
+	XLogRecPtr	lsn = LogLogicalMessage("wmstream", "", 0, false);
+
+	XLogFlush(lsn);
+	return lsn;
+}
+
+static void
+check_may_wait(const WmsStreamDef *def)
+{
+	if (!wms_face_may_see(def) && pg_class_aclcheck(def->stream, GetUserId(), ACL_SELECT) != ACLCHECK_OK)
+		aclcheck_error(ACLCHECK_NO_PRIV, OBJECT_TABLE, get_rel_name(def->stream));
+	if (def->uncommitted)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("stream \"%s\" was created or changed in this transaction", get_rel_name(def->stream)),
+				 errhint("COMMIT first; the worker cannot see it yet.")));
+}
+
+Datum
+wms_sql_wait(PG_FUNCTION_ARGS)
+{
+	Interval   *timeout = PG_GETARG_INTERVAL_P(1);
+	WmsStreamDef *def;
+	Wait		wait;
+
+	wms_require_preloaded();
+	PreventCommandDuringRecovery("wmstream.wait()");
+	def = wms_face_stream(PG_GETARG_OID(0));
+	check_may_wait(def);
+	wait.stream = def->stream;
+	wait.may_see = wms_face_may_see(def);
+	wait.command = def->command;
+	wait.until = wms_time_add(GetCurrentTimestamp(), wms_face_span("timeout", timeout));
+	wait.lsn = mark_now();
+	wms_worker_wake(MyDatabaseId);
+	wait_for(&wait);
+	PG_RETURN_VOID();
+}

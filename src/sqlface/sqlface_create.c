@@ -1,0 +1,262 @@
+/*
+ * sqlface_create.c
+ *	  create_stream, drop_stream.
+ *
+ * Order of events in create_stream.  Everything that can be refused is refused before anything is written: arguments,
+ * the result's name, the query (parsed and analysed as the caller), room for one more stream.  Then the database's
+ * replication slot, if there is none: it can be made only by a transaction that has not written, and it is all that
+ * stays if the transaction rolls back.  Then the result, the definition, the late table, their dependencies, and the
+ * registry row, whose commit is the stream's first position.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_extension.h"
+#include "fmgr.h"
+#include "miscadmin.h"
+#include "storage/lmgr.h"
+#include "utils/builtins.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+
+#include "shared/shared.h"
+#include "source/source.h"
+#include "sqlface/sqlface_internal.h"
+#include "state/state.h"
+
+PG_FUNCTION_INFO_V1(wms_sql_create_stream);
+PG_FUNCTION_INFO_V1(wms_sql_drop_stream);
+
+/* Arguments of create_stream by position. */
+enum
+{
+	ARG_RESULT,
+	ARG_QUERY,
+	ARG_OUTPUT_MODE,
+	ARG_TRIGGER_INTERVAL,
+	ARG_ALLOWED_LATENESS,
+	ARG_LATE_TABLE,
+	ARG_IDLE_TIMEOUT,
+	ARG_CLOSE_WHEN_IDLE,
+	ARG_MAX_FUTURE,
+	ARG_WATERMARK_POLICY,
+	ARG_ON_CHANGE,
+	ARG_ON_ERROR,
+	ARG_START_FROM,
+	ARG_IF_NOT_EXISTS
+};
+
+/* A stream that is to be made. */
+typedef struct Creation
+{
+	char	   *result;
+	char	   *query_text;
+	char	   *late_table;		/* NULL: none */
+	bool		if_not_exists;
+	WmsStreamDef def;
+	WmsTarget  *target;
+	Query	   *query;
+	WmsStreamPlan *plan;
+} Creation;
+
+/* ---------------------------------------------------------------- arguments */
+
+/* NULL is the default, which is the first of an option's values. */
+static char *
+text_arg(FunctionCallInfo fcinfo, int arg, const char *if_null)
+{
+	if (!PG_ARGISNULL(arg))
+		return text_to_cstring(PG_GETARG_TEXT_PP(arg));
+	return if_null ? pstrdup(if_null) : NULL;
+}
+
+static int64
+span_arg(FunctionCallInfo fcinfo, int arg, const char *option, int64 if_null)
+{
+	return PG_ARGISNULL(arg) ? if_null : wms_face_span(option, PG_GETARG_INTERVAL_P(arg));
+}
+
+static bool
+bool_arg(FunctionCallInfo fcinfo, int arg)
+{
+	return !PG_ARGISNULL(arg) && PG_GETARG_BOOL(arg);
+}
+
+static char *
+required_arg(FunctionCallInfo fcinfo, int arg, const char *name)
+{
+	if (PG_ARGISNULL(arg))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("%s of a stream cannot be NULL", name)));
+	return text_arg(fcinfo, arg, NULL);
+}
+
+static void
+read_options(FunctionCallInfo fcinfo, WmsStreamDef *def)
+{
+	def->output_mode = wms_face_output_mode(text_arg(fcinfo, ARG_OUTPUT_MODE, "append"));
+	def->trigger_us = span_arg(fcinfo, ARG_TRIGGER_INTERVAL, "trigger_interval", 0);
+	def->lateness_us = span_arg(fcinfo, ARG_ALLOWED_LATENESS, "allowed_lateness", 0);
+	def->idle_us = span_arg(fcinfo, ARG_IDLE_TIMEOUT, "idle_timeout", -1);
+	def->close_when_idle = bool_arg(fcinfo, ARG_CLOSE_WHEN_IDLE);
+	def->max_future_us = span_arg(fcinfo, ARG_MAX_FUTURE, "max_future", -1);
+	def->watermark_max = wms_face_watermark_max(text_arg(fcinfo, ARG_WATERMARK_POLICY, "min"));
+	def->on_change = wms_face_on_change(text_arg(fcinfo, ARG_ON_CHANGE, "ignore"));
+	def->skip_errors = wms_face_skip_errors(text_arg(fcinfo, ARG_ON_ERROR, "stop"));
+	wms_face_check_start_from(text_arg(fcinfo, ARG_START_FROM, "now"));
+	def->delay_us = -1;
+	def->advance_to = WMS_TIME_MIN;
+	def->status = WMS_RUNNING;
+	def->timezone = pstrdup(GetConfigOption("TimeZone", false, false));
+	def->datestyle = pstrdup(GetConfigOption("DateStyle", false, false));
+	def->intervalstyle = pstrdup(GetConfigOption("IntervalStyle", false, false));
+	wms_face_check_options(def);
+}
+
+static void
+read_arguments(FunctionCallInfo fcinfo, Creation *creation)
+{
+	creation->result = required_arg(fcinfo, ARG_RESULT, "the result");
+	creation->query_text = required_arg(fcinfo, ARG_QUERY, "the query");
+	creation->late_table = text_arg(fcinfo, ARG_LATE_TABLE, NULL);
+	creation->if_not_exists = bool_arg(fcinfo, ARG_IF_NOT_EXISTS);
+	read_options(fcinfo, &creation->def);
+}
+
+/* ---------------------------------------------------------------- before anything is written */
+
+/* Against a DROP EXTENSION that has begun before there was a view to drop. */
+static void
+lock_extension(void)
+{
+	Oid			extension = wms_extension_oid();
+
+	LockDatabaseObject(ExtensionRelationId, extension, 0, AccessShareLock);
+	if (!OidIsValid(extension) || wms_extension_oid() != extension)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_OBJECT),
+				 errmsg("extension \"wmstream\" is not installed in this database")));
+}
+
+/* Is the target a stream already?  ERROR unless that was said to be fine. */
+static bool
+exists_already(const Creation *creation)
+{
+	Oid			relid = creation->target->relid;
+
+	if (!OidIsValid(relid))
+		return false;
+	wms_registry_lock(relid);
+	if (!wms_registry_stream(relid))
+		return false;
+	if (!creation->if_not_exists)
+		ereport(ERROR,
+				(errcode(ERRCODE_DUPLICATE_OBJECT),
+				 errmsg("stream \"%s\" already exists", creation->target->name),
+				 errhint("Drop it with wmstream.drop_stream(), or use if_not_exists => true.")));
+	ereport(NOTICE,
+			(errcode(ERRCODE_DUPLICATE_OBJECT),
+			 errmsg("stream \"%s\" already exists, skipping", creation->target->name)));
+	return true;
+}
+
+static void
+analyse(Creation *creation)
+{
+	const WmsStreamDef *def = &creation->def;
+	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.delay_us = def->delay_us,
+	.owner = creation->target->owner,.result = creation->target->relid};
+	WmsRefusal *refusal = NULL;
+	ListCell   *lc;
+
+	creation->query = wms_face_query(creation->query_text);
+	creation->plan = wms_analyze_query(copyObject(creation->query), &options, &refusal);
+	if (!creation->plan)
+		wms_refusal_raise(refusal, creation->query_text);
+	foreach(lc, creation->plan->notices)
+		ereport(NOTICE, (errmsg_internal("%s", (char *) lfirst(lc))));
+}
+
+/* The worker takes the places; here is only looked whether there will be some, so that a user hears of it at once. */
+static void
+check_room(void)
+{
+	bool		stream_free = false;
+	bool		worker_free;
+	int			nworkers = 0;
+
+	LWLockAcquire(&wms_shared->lock, LW_SHARED);
+	for (int i = 0; i < wms_shared->nstreams && !stream_free; i++)
+		stream_free = !wms_shared->streams[i].in_use;
+	for (int i = 0; i < wms_shared->nworkers; i++)
+		nworkers += wms_shared->workers[i].in_use ? 1 : 0;
+	worker_free = wms_worker_of(MyDatabaseId) != NULL || nworkers < wms_max_workers;
+	LWLockRelease(&wms_shared->lock);
+
+	if (!stream_free)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("all %d places for streams are in use", wms_shared->nstreams),
+				 errhint("Set wmstream.max_streams to at least %d and restart the server.", wms_shared->nstreams + 1)));
+	if (!worker_free)
+		ereport(ERROR,
+				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
+				 errmsg("all %d workers of wmstream are in use by other databases", wms_max_workers),
+				 errhint("Set wmstream.max_workers to at least %d, and max_worker_processes accordingly.", wms_max_workers + 1)));
+}
+
+/* ---------------------------------------------------------------- writing */
+
+static void
+define(Creation *creation)
+{
+	WmsStreamDef *def = &creation->def;
+	WmsStreamPlan *plan = creation->plan;
+	WmsTarget  *target = creation->target;
+	WmsShape	shape = {.desc = plan->result_desc,.key_columns = plan->key_columns,.key_not_null = plan->key_not_null};
+
+	wms_define_result(target, &shape, def->output_mode == WMS_UPDATE || def->lateness_us > 0);
+	def->stream = target->relid;
+	def->made_result = target->made;
+	def->key_columns = target->key_columns;
+	def->has_key = target->key_columns != NIL;
+	def->view = wms_define_view(target, creation->query);
+	if (creation->late_table)
+		def->late_table = wms_define_late_table(creation->late_table, def->stream, target->owner);
+	wms_define_dependencies(def->stream, def->view);
+	/* A table may have been a stream before, or have the number of one that was. */
+	wms_state_forget(def->stream);
+	wms_registry_insert(def);
+	wms_wake_at_commit();
+}
+
+Datum
+wms_sql_create_stream(PG_FUNCTION_ARGS)
+{
+	Creation   *creation = palloc0(sizeof(Creation));
+
+	wms_require_preloaded();
+	wms_face_begin_write("wmstream.create_stream()");
+	lock_extension();
+	read_arguments(fcinfo, creation);
+	creation->target = wms_target_resolve(creation->result);
+	if (exists_already(creation))
+		PG_RETURN_OID(creation->target->relid);
+	wms_target_check(creation->target);
+	analyse(creation);
+	check_room();
+	if (!wms_slot_exists(MyDatabaseId))
+		wms_slot_create();
+	define(creation);
+	PG_RETURN_OID(creation->def.stream);
+}
+
+Datum
+wms_sql_drop_stream(PG_FUNCTION_ARGS)
+{
+	WmsStreamDef *def = wms_face_own_stream(PG_GETARG_OID(0), "wmstream.drop_stream()");
+
+	wms_drop_definition(def, PG_GETARG_BOOL(1));
+	wms_wake_at_commit();
+	PG_RETURN_VOID();
+}

@@ -1,0 +1,57 @@
+/*
+ * sqlface_internal.h
+ *	  What the files of this room share among themselves.
+ */
+#ifndef WMS_SQLFACE_INTERNAL_H
+#define WMS_SQLFACE_INTERNAL_H
+
+#include "analyze/analyze.h"
+#include "registry/registry.h"
+#include "utils/timestamp.h"
+
+/* ---- sqlface_stream.c: the stream that a call names */
+
+/* ERROR unless this session may write now. */
+extern void wms_face_begin_write(const char *function);
+/* The stream of a result table; ERROR if the table is none. */
+extern WmsStreamDef *wms_face_stream(Oid stream);
+/* The same for its owner only, locked against all others until the transaction ends. */
+extern WmsStreamDef *wms_face_own_stream(Oid stream, const char *function);
+/* May the caller see figures and errors of the stream? */
+extern bool wms_face_may_see(const WmsStreamDef *def);
+/* Counts a command and writes the row; the worker learns of it at commit. */
+extern void wms_face_command(WmsStreamDef *def);
+
+typedef struct WmsFaceOwner		/* what to go back to */
+{
+	Oid			user;
+	int			context;
+	int			guc_level;
+} WmsFaceOwner;
+
+/* From one to the other, the stream's code runs as it does in the worker: its owner's role and settings. */
+extern void wms_face_become_owner(const WmsStreamDef *def, WmsFaceOwner *scope);
+extern void wms_face_leave_owner(const WmsFaceOwner *scope);
+
+/* ---- sqlface_options.c: values of options */
+
+/* The position of value among names; ERROR naming them if it is none. */
+extern int	wms_face_choice(const char *option, const char *value, const char *const *names, int nnames);
+/* Microseconds; ERROR if negative or with months. */
+extern int64 wms_face_span(const char *option, const Interval *value);
+extern WmsOutputMode wms_face_output_mode(const char *value);
+extern WmsOnChange wms_face_on_change(const char *value);
+extern bool wms_face_skip_errors(const char *value);
+extern bool wms_face_watermark_max(const char *value);
+extern void wms_face_check_start_from(const char *value);
+/* What the options must be to each other. */
+extern void wms_face_check_options(const WmsStreamDef *def);
+/* Sets one option of an existing stream from text; NULL: its default.  Makes what the new value needs. */
+extern void wms_face_set_option(WmsStreamDef *def, const char *option, const char *value);
+
+/* ---- sqlface_query.c: a definition's text as a tree */
+
+/* Exactly one SELECT, analysed as the caller in the caller's search_path.  Errors point into text. */
+extern Query *wms_face_query(const char *text);
+
+#endif							/* WMS_SQLFACE_INTERNAL_H */

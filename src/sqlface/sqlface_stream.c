@@ -1,0 +1,101 @@
+/*
+ * sqlface_stream.c
+ *	  The stream that a call names: finding it, who may do what with it, and running its code as its owner.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_authid.h"
+#include "miscadmin.h"
+#include "tcop/utility.h"
+#include "utils/acl.h"
+#include "utils/guc.h"
+#include "utils/lsyscache.h"
+
+#include "shared/shared.h"
+#include "sqlface/sqlface_internal.h"
+
+void
+wms_face_begin_write(const char *function)
+{
+	PreventCommandDuringRecovery(function);
+	PreventCommandIfReadOnly(function);
+}
+
+WmsStreamDef *
+wms_face_stream(Oid stream)
+{
+	WmsStreamDef *def = wms_registry_stream(stream);
+	char	   *name;
+
+	if (def)
+		return def;
+	name = get_rel_name(stream);
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 name ? errmsg("\"%s\" is not the result table of a stream", name)
+			 : errmsg("table with OID %u does not exist", stream),
+			 errhint("SELECT stream FROM wmstream.streams lists the streams of this database.")));
+	return NULL;
+}
+
+/* The owner, members of that role, and superusers. */
+static void
+must_own(const WmsStreamDef *def)
+{
+	if (OidIsValid(def->owner) ? has_privs_of_role(GetUserId(), def->owner) : superuser())
+		return;
+	ereport(ERROR,
+			(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
+			 errmsg("must be owner of stream \"%s\"", get_rel_name(def->stream)),
+			 errhint("The owner of a stream is the owner of its result table.")));
+}
+
+WmsStreamDef *
+wms_face_own_stream(Oid stream, const char *function)
+{
+	wms_face_begin_write(function);
+	/* Before the lock, so that only who may change a stream can hold it up; and after it, for what holds now. */
+	must_own(wms_face_stream(stream));
+	wms_registry_lock(stream);
+	return wms_face_stream(stream);
+}
+
+bool
+wms_face_may_see(const WmsStreamDef *def)
+{
+	return has_privs_of_role(GetUserId(), ROLE_PG_MONITOR) ||
+		(OidIsValid(def->owner) && has_privs_of_role(GetUserId(), def->owner));
+}
+
+void
+wms_face_command(WmsStreamDef *def)
+{
+	def->command++;
+	wms_registry_update(def);
+	wms_wake_at_commit();
+}
+
+static void
+set_local(const char *name, const char *value)
+{
+	(void) set_config_option(name, value, PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+}
+
+void
+wms_face_become_owner(const WmsStreamDef *def, WmsFaceOwner *scope)
+{
+	scope->guc_level = NewGUCNestLevel();
+	set_local("search_path", "pg_catalog, pg_temp");
+	set_local("TimeZone", def->timezone);
+	set_local("DateStyle", def->datestyle);
+	set_local("IntervalStyle", def->intervalstyle);
+	GetUserIdAndSecContext(&scope->user, &scope->context);
+	SetUserIdAndSecContext(def->owner, scope->context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
+}
+
+void
+wms_face_leave_owner(const WmsFaceOwner *scope)
+{
+	SetUserIdAndSecContext(scope->user, scope->context);
+	AtEOXact_GUC(false, scope->guc_level);
+}
