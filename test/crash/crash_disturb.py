@@ -1,0 +1,147 @@
+"""The disturbances of the crash test.
+
+Two families: those at a moment that chance chooses (a worker terminated, a worker killed, the server killed, the server stopped
+without a shutdown), and those at a named point of the code, between two durable effects. The names are read from the sources, so
+a new point is covered without a change here.
+
+A test point is set in a file that postgresql.conf includes, not by ALTER SYSTEM: it must be cleared also while the server is
+crashing again and again at it.
+"""
+import os
+import re
+import signal
+import time
+
+from wmstest.pq import PgError
+from wmstest.server import wait_for
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SOURCES = os.path.join(HERE, "..", "..", "src")
+POINT = re.compile(r'\bWMS_POINT\("([^"]+)"\)')
+POINT_FILE = "test_point.conf"
+WORKER = """SELECT pid FROM pg_catalog.pg_stat_activity WHERE backend_type LIKE 'wmstream%' AND datname = pg_catalog.current_database()"""
+ACTIONS = ["crash", "fatal", "error", "error/40001"]
+REACHED = {"crash": r"terminated by signal 9"}                   # in the server's log; the others name the point
+PATIENCE = 20                                                    # seconds until the load must have come to a point
+
+
+def points():
+    """Names of all test points, in the order in which they stand in the sources."""
+    found = []
+    for directory, _, files in sorted(os.walk(SOURCES)):
+        for name in sorted(files):
+            if name.endswith(".c"):
+                with open(os.path.join(directory, name), encoding="utf-8") as source:
+                    found += POINT.findall(source.read())
+    return list(dict.fromkeys(found))
+
+
+class Log:
+    """What the server writes to its log from now on."""
+
+    def __init__(self, server):
+        self.path, self.start = server.log, os.path.getsize(server.log)
+
+    def has(self, pattern):
+        with open(self.path, encoding="utf-8", errors="replace") as log:
+            log.seek(self.start)
+            return re.search(pattern, log.read())
+
+
+class Disturber:
+    """Does harm to one server. db: a connection that is connected again here when the harm broke it."""
+
+    def __init__(self, server, db):
+        self.server, self.db = server, db
+        self.crashes = 0
+        self.set_point("")
+
+    # ---- at chance moments
+
+    def terminate_worker(self):
+        pid = self.worker()
+        self.db.execute("SELECT pg_terminate_backend($1)", [pid])
+        wait_for(lambda: self.db.value(f"SELECT count(*) FROM ({WORKER}) w WHERE pid = $1", [pid]) == "0", PATIENCE, "end of the worker")
+
+    def kill_worker(self):
+        log = Log(self.server)
+        self.server.kill_child(int(self.worker()))
+        wait_for(lambda: log.has(REACHED["crash"]), PATIENCE, "the server's notice of its killed worker")
+        self.crashed()
+
+    def kill_server(self):
+        self.server.crash()
+        self.server.start()
+        self.crashed()
+
+    def stop_immediately(self):
+        self.server.restart("immediate")
+        self.crashed()
+
+    def restart(self):
+        self.server.restart("fast")
+        self.back()
+
+    def kill_twice(self):
+        """The second time while the worker is on its way back."""
+        self.kill_server()
+        self.kill_worker()
+
+    CHANCE = [terminate_worker, kill_worker, kill_server, stop_immediately, restart, kill_twice]
+
+    # ---- at a named point
+
+    def at_point(self, point, action, provoke):
+        """Waits until the load, or else provoke(), came to the point and the action was done there; then it is cleared."""
+        log, pattern = Log(self.server), REACHED.get(action, f'test point "{re.escape(point)}" reached')
+        self.set_point(f"{point}:{action}")
+        try:
+            if not self.happens(log, pattern, 3):
+                try:
+                    provoke()
+                except PgError:
+                    pass                                                   # what it wanted is what the point prevented
+                wait_for(lambda: log.has(pattern), PATIENCE, f"point {point} being reached")
+        finally:
+            self.set_point("")
+        if action == "crash":
+            self.crashed()
+        self.back()
+
+    @staticmethod
+    def happens(log, pattern, seconds):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if log.has(pattern):
+                return True
+            time.sleep(0.02)
+        return False
+
+    def set_point(self, value):
+        path = os.path.join(self.server.data, POINT_FILE)
+        with open(path + ".new", "w", encoding="utf-8") as new:
+            new.write(f"wmstream.test_point = '{value}'\n")
+        os.chmod(path + ".new", 0o644)
+        os.replace(path + ".new", path)
+        self.server.process.send_signal(signal.SIGHUP)
+
+    # ---- coming back
+
+    def worker(self):
+        return wait_for(lambda: self.db.value(WORKER), 60, "a worker of wmstream")
+
+    def crashed(self):
+        self.crashes += 1
+        self.back()
+
+    def back(self):
+        """Waits until the server takes connections and answers. A connection that the crash will break may still look sound."""
+        def answers():
+            try:
+                if not self.db.handle:
+                    self.db.reconnect()
+                return self.db.value("SELECT NOT pg_catalog.pg_is_in_recovery()") == "t"
+            except PgError:
+                self.db.close()
+                return False
+        wait_for(answers, 60, "the server's return")
