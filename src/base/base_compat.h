@@ -76,6 +76,13 @@
 #define WmsSlotAcquire(name, nowait) ReplicationSlotAcquire(name, nowait)
 #endif
 
+/* How an invalidated slot is told; its spinlock is held. */
+#if PG_VERSION_NUM >= 160000
+#define WmsSlotIsInvalid(slot) ((slot)->data.invalidated != RS_INVAL_NONE)
+#else
+#define WmsSlotIsInvalid(slot) ((slot)->data.invalidated_at != InvalidXLogRecPtr && (slot)->data.restart_lsn == InvalidXLogRecPtr)
+#endif
+
 /* Join aliases are flattened on behalf of a planner from 16 on; permissions of entries are listed apart. */
 #if PG_VERSION_NUM >= 160000
 #define WmsFlattenJoinAliases(query, node) flatten_join_alias_vars(NULL, query, node)

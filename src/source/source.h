@@ -2,9 +2,22 @@
  * source.h
  *	  Rows of source tables in commit order, with positions.
  *
- * source_wal.c    the database's replication slot and its decoding
- * source_stage.c  rows of transactions that are still open
- * source_batch.c  a batch: whole committed transactions, to be read many times
+ * source_slot.c       the database's replication slot: name, state, making, dropping
+ * source_wal.c        decoding: opening, reading on, rewinding, confirming
+ * source_callbacks.c  what decoding calls for each change and transaction
+ * source_relation.c   which relations are wanted, as whose rows, in which shape
+ * source_row.c        rows made flat, and converted from a partition to its root
+ * source_stage.c      byte stores for rows, in memory or on disk
+ * source_batch.c      a batch: whole committed transactions, to be read many times
+ *
+ * Errors that a caller can tell apart by their code:
+ *
+ *   UNDEFINED_OBJECT                     there is no slot
+ *   OBJECT_NOT_IN_PREREQUISITE_STATE     the slot has lost its WAL (or is not ours); wal_level is too low
+ *   OBJECT_IN_USE                        another process holds the slot
+ *   UNDEFINED_FILE                       the start asked for lies before what the slot still keeps
+ *   CONFIGURATION_LIMIT_EXCEEDED         no free slot in the cluster
+ *   ACTIVE_SQL_TRANSACTION               the slot cannot be made in a transaction that has written
  */
 #ifndef WMS_SOURCE_H
 #define WMS_SOURCE_H
@@ -12,13 +25,19 @@
 #include "access/htup.h"
 #include "base/base.h"
 
-/* The shape of a source table at the time its rows were written. */
+/*
+ * The shape of a source table at the time its rows were written.  One per table and layout; lives as long as the process, so that
+ * pointers may be compared and kept.
+ */
 typedef struct WmsRowShape
 {
-	Oid			relid;			/* the table, for a leaf partition its root */
-	uint32		signature;		/* hash over number, type, length and alignment of all attributes */
-	TupleDesc	desc;			/* with constraints, so that missing values are known */
+	Oid			relid;			/* the table; for rows of a leaf partition the wanted table above it */
+	uint32		signature;		/* wms_row_signature(desc) */
+	TupleDesc	desc;			/* with constraints, so that missing values are known (a partitioned table has none) */
 } WmsRowShape;
+
+/* Hash over number, type, length and alignment of all attributes, dropped ones too. */
+extern uint32 wms_row_signature(TupleDesc desc);
 
 typedef enum WmsChangeKind
 {
@@ -34,24 +53,26 @@ typedef struct WmsChange
 	WmsChangeKind kind;
 	const WmsRowShape *shape;	/* the table; for TRUNCATE too */
 	HeapTupleData tuple;		/* INSERT, UPDATE: the new row; t_data NULL otherwise. Flat: nothing toasted outside */
-	HeapTupleData old;			/* UPDATE, DELETE where the old row is known; t_data NULL otherwise */
+	HeapTupleData old;			/* UPDATE, DELETE under REPLICA IDENTITY FULL: the whole old row; t_data NULL otherwise */
+	bool		missing_toast;	/* a toasted value of tuple could not be had (unchanged by an UPDATE without REPLICA IDENTITY
+								 * FULL, or the row is too large to be flat): it stands as NULL */
 	XLogRecPtr	end_lsn;		/* end of the commit record of its transaction: the stream's position after it */
 	TransactionId xid;			/* top-level */
 	TimestampTz commit_time;
 } WmsChange;
 
-/* Whole committed transactions, in commit order.  Reference-counted. */
+/* Whole committed transactions, in commit order.  Reference-counted; outlives the WmsWal that made it. */
 typedef struct WmsBatch
 {
-	XLogRecPtr	start;			/* end LSN of what was read before */
-	XLogRecPtr	end;			/* end LSN of the last transaction, or of what was read without finding any */
-	int64		nrows;
+	XLogRecPtr	start;			/* up to here was read before */
+	XLogRecPtr	end;			/* up to here everything that committed has been delivered, by this batch and those before */
+	int64		nrows;			/* rows and truncates */
 	int64		bytes;
 	int			ntxns;
 	TransactionId *xids;		/* top-level xids of its transactions (to wait for their visibility) */
 	int			refs;
-	bool		catalog_changes;	/* a transaction in it changed catalogs */
-	List	   *created;		/* List of WmsCreated *: streams whose registry row was inserted in it */
+	bool		catalog_changes;	/* its last transaction changed catalogs */
+	List	   *created;		/* List of WmsCreated *: streams whose registry row was inserted by its last transaction */
 	struct WmsBatchRows *rows;	/* private */
 } WmsBatch;
 
@@ -64,41 +85,72 @@ typedef struct WmsCreated
 
 typedef struct WmsWal WmsWal;
 
+/* ---------------------------------------------------------------- source_slot.c */
+
+typedef enum WmsSlotState
+{
+	WMS_SLOT_MISSING,			/* or not finished yet */
+	WMS_SLOT_FREE,
+	WMS_SLOT_ACTIVE,			/* held by a process */
+	WMS_SLOT_LOST				/* invalidated: its WAL is gone */
+} WmsSlotState;
+
+typedef struct WmsSlotInfo
+{
+	WmsSlotState state;
+	int			active_pid;		/* 0: none */
+	XLogRecPtr	restart_lsn;	/* WAL is kept from here */
+	XLogRecPtr	confirmed;		/* the earliest start for wms_wal_open */
+	TransactionId catalog_xmin;
+} WmsSlotInfo;
+
 /* Name of the slot of a database: "wmstream_<oid>".  Static buffer. */
 extern char *wms_slot_name(Oid database);
+extern void wms_slot_info(Oid database, WmsSlotInfo *info);
+/* Is it there, finished and not lost? */
 extern bool wms_slot_exists(Oid database);
 /*
  * Makes the slot of this database, in the caller's transaction, which must not have
  * written yet (ERROR with hint otherwise).  Interruptible; NOTICE naming whom it waits for.
+ * Returns at once if a usable one is there; waits if another session is just making it; replaces a lost one.
  */
 extern void wms_slot_create(void);
-/* Drops the slot if it is there and free; false if it is in use. */
+/* Drops the slot if it is there and free; false if it is in use.  Needs no database connection. */
 extern bool wms_slot_drop(Oid database);
+
+/* ---------------------------------------------------------------- source_wal.c */
 
 /*
  * Opens the slot for this worker and begins to decode at start (InvalidXLogRecPtr: where
- * the slot stands).  wanted(relid, arg) says whether rows of a table (root of partitions)
- * are to be staged; registry is the OID of wmstream.stream.  Lives in wms_worker_context.
- * ERROR if the slot is missing, lost or in use.
+ * the slot stands).  wanted(relid, arg) says whether rows of a table are to be staged; for a leaf partition it is asked for the leaf
+ * and for every table above it, and may be called while decoding, so it must not touch catalogs.  registry is the OID of
+ * wmstream.stream, or InvalidOid.  Lives in wms_worker_context; one per process at a time.  After an ERROR nothing stays open.
  */
 typedef bool (*WmsWanted) (Oid relid, void *arg);
 extern WmsWal *wms_wal_open(XLogRecPtr start, Oid registry, WmsWanted wanted, void *arg);
 /* Begins again at start, which may lie behind what was read: what streams that are behind need. */
 extern void wms_wal_rewind(WmsWal *wal, XLogRecPtr start);
+/* Gives the slot back.  The only call allowed after an ERROR in one of the others (besides exit). */
 extern void wms_wal_close(WmsWal *wal);
-/* The set of wanted tables changed: forget what was remembered about relations. */
+/*
+ * The set of wanted tables changed: forget what was remembered about relations.  If rows that are wanted now were passed over in
+ * transactions that are still open, the next call of wms_wal_next reads them again.
+ */
 extern void wms_wal_reset_relations(WmsWal *wal);
 
 /*
  * Reads on, up to the flushed end of WAL, until max_rows are together and a transaction
- * ends; DDL ends a batch too.  A batch without transactions says only how far was read;
- * NULL: nothing at all was read.  Must be called outside a transaction.  References: 1.
+ * ends; DDL and new streams end a batch too, and so do 64 MB of WAL without a transaction for us (call again at once).
+ * A batch without transactions says only how far was read;
+ * NULL: nothing at all was read.  Must be called outside a transaction.  References: 1.  Interruptible.
  */
 extern WmsBatch *wms_wal_next(WmsWal *wal, int64 max_rows);
 /* End of what was read so far: every transaction that ended before it was delivered. */
 extern XLogRecPtr wms_wal_read_upto(WmsWal *wal);
-/* Tells the slot that all up to lsn is durable with us.  Never goes back. */
+/* Tells the slot that all up to lsn is durable with us.  Never goes back, never beyond what was read. */
 extern void wms_wal_confirm(WmsWal *wal, XLogRecPtr lsn);
+
+/* ---------------------------------------------------------------- source_batch.c */
 
 extern void wms_batch_ref(WmsBatch *batch);
 extern void wms_batch_unref(WmsBatch *batch);

@@ -1,0 +1,210 @@
+/*
+ * source_batch.c
+ *	  A batch: whole committed transactions, to be read many times.
+ *
+ * A *part* is a piece of a store that belongs to one transaction.  A batch is a list of parts in commit order and owns the stores
+ * they lie in.  Transactions that came whole share one store, one part each; one that was streamed while it was open has a store of
+ * its own, and several parts where subtransactions between them were rolled back.
+ *
+ * Filled by source_callbacks.c, complete when wms_wal_next returns it, constant from then on but for the reading position and the
+ * count of references.  Each batch has a memory context of its own below wms_worker_context, deleted with the last reference.
+ * Single-threaded like everything here: one reader at a time.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+
+#include "source/source_internal.h"
+
+typedef struct Part
+{
+	WmsStage   *stage;
+	uint64		from;
+	uint64		to;
+	XLogRecPtr	end_lsn;
+	TimestampTz commit_time;
+	TransactionId xid;
+} Part;
+
+struct WmsBatchRows
+{
+	MemoryContext context;
+	List	   *stages;			/* List of WmsStage *, owned */
+	Part	   *parts;
+	int64		nparts;
+	int64		maxparts;
+	int			maxtxns;		/* room in batch->xids */
+
+	/* the transaction added last */
+	XLogRecPtr	end_lsn;
+	TimestampTz commit_time;
+	TransactionId xid;
+
+	/* reading */
+	int64		at;				/* part */
+	uint64		offset;			/* in its store */
+};
+
+WmsBatch *
+wms_batch_make(void)
+{
+	MemoryContext context = AllocSetContextCreate(wms_worker_context, "wmstream source batch", ALLOCSET_SMALL_SIZES);
+	WmsBatch   *batch = MemoryContextAllocZero(context, sizeof(WmsBatch));
+
+	batch->refs = 1;
+	batch->rows = MemoryContextAllocZero(context, sizeof(struct WmsBatchRows));
+	batch->rows->context = context;
+	return batch;
+}
+
+void
+wms_batch_add_txn(WmsBatch *batch, TransactionId xid, XLogRecPtr end_lsn, TimestampTz commit_time)
+{
+	struct WmsBatchRows *rows = batch->rows;
+
+	if (batch->xids == NULL)
+	{
+		rows->maxtxns = 8;
+		batch->xids = MemoryContextAlloc(rows->context, sizeof(TransactionId) * rows->maxtxns);
+	}
+	else if (batch->ntxns == rows->maxtxns)
+	{
+		batch->xids = repalloc(batch->xids, sizeof(TransactionId) * rows->maxtxns * 2);
+		rows->maxtxns *= 2;
+	}
+	batch->xids[batch->ntxns++] = xid;
+	rows->xid = xid;
+	rows->end_lsn = end_lsn;
+	rows->commit_time = commit_time;
+}
+
+void
+wms_batch_add_rows(WmsBatch *batch, WmsStage *stage, uint64 from, uint64 to, int64 nrows)
+{
+	struct WmsBatchRows *rows = batch->rows;
+	Part	   *part;
+
+	if (rows->parts == NULL)
+	{
+		rows->maxparts = 8;
+		rows->parts = MemoryContextAlloc(rows->context, sizeof(Part) * rows->maxparts);
+	}
+	else if (rows->nparts == rows->maxparts)
+	{
+		rows->parts = repalloc_huge(rows->parts, sizeof(Part) * rows->maxparts * 2);
+		rows->maxparts *= 2;
+	}
+	if (rows->nparts == 0)
+		rows->offset = from;
+	part = &rows->parts[rows->nparts++];
+	part->stage = stage;
+	part->from = from;
+	part->to = to;
+	part->end_lsn = rows->end_lsn;
+	part->commit_time = rows->commit_time;
+	part->xid = rows->xid;
+	batch->nrows += nrows;
+	batch->bytes += to - from;
+}
+
+void
+wms_batch_add_created(WmsBatch *batch, Oid stream, XLogRecPtr end_lsn)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(batch->rows->context);
+	WmsCreated *created = palloc(sizeof(WmsCreated));
+
+	created->stream = stream;
+	created->end_lsn = end_lsn;
+	batch->created = lappend(batch->created, created);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+void
+wms_batch_own(WmsBatch *batch, WmsStage *stage)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(batch->rows->context);
+
+	batch->rows->stages = lappend(batch->rows->stages, stage);
+	MemoryContextSwitchTo(oldcontext);
+}
+
+void
+wms_batch_ref(WmsBatch *batch)
+{
+	Assert(batch->refs > 0);
+	batch->refs++;
+}
+
+void
+wms_batch_unref(WmsBatch *batch)
+{
+	ListCell   *lc;
+
+	Assert(batch->refs > 0);
+	if (--batch->refs > 0)
+		return;
+	foreach(lc, batch->rows->stages)
+		wms_stage_free(lfirst(lc));
+	MemoryContextDelete(batch->rows->context);
+}
+
+/* ---------------------------------------------------------------- reading */
+
+void
+wms_batch_rewind(WmsBatch *batch, XLogRecPtr after)
+{
+	struct WmsBatchRows *rows = batch->rows;
+	int64		low = 0;
+	int64		high = rows->nparts;
+
+	/* The first part beyond after: parts are in commit order. */
+	while (low < high)
+	{
+		int64		mid = low + (high - low) / 2;
+
+		if (rows->parts[mid].end_lsn <= after)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	rows->at = low;
+	if (low < rows->nparts)
+		rows->offset = rows->parts[low].from;
+}
+
+static inline void
+set_tuple(HeapTuple tuple, Oid relid, uint32 len, char *bytes)
+{
+	tuple->t_len = len;
+	ItemPointerSetInvalid(&tuple->t_self);
+	tuple->t_tableOid = relid;
+	tuple->t_data = len > 0 ? (HeapTupleHeader) bytes : NULL;
+}
+
+bool
+wms_batch_next(WmsBatch *batch, WmsChange *change)
+{
+	struct WmsBatchRows *rows = batch->rows;
+	Part	   *part;
+	const WmsRecord *record;
+
+	while (rows->at < rows->nparts && rows->offset >= rows->parts[rows->at].to)
+	{
+		if (++rows->at < rows->nparts)
+			rows->offset = rows->parts[rows->at].from;
+	}
+	if (rows->at >= rows->nparts)
+		return false;
+
+	part = &rows->parts[rows->at];
+	record = wms_stage_read(part->stage, &rows->offset);
+	change->kind = (WmsChangeKind) record->kind;
+	change->shape = record->shape;
+	change->missing_toast = record->missing_toast;
+	change->end_lsn = part->end_lsn;
+	change->xid = part->xid;
+	change->commit_time = part->commit_time;
+	set_tuple(&change->tuple, record->shape->relid, record->new_len, WmsRecordNew(record));
+	set_tuple(&change->old, record->shape->relid, record->old_len, WmsRecordOld(record));
+	return true;
+}

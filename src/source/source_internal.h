@@ -1,0 +1,171 @@
+/*
+ * source_internal.h
+ *	  What the files of room source share among themselves.
+ */
+#ifndef WMS_SOURCE_INTERNAL_H
+#define WMS_SOURCE_INTERNAL_H
+
+#include "access/tupconvert.h"
+#include "replication/logical.h"
+#include "utils/hsearch.h"
+#include "utils/rel.h"
+#include "utils/resowner.h"
+
+#include "source/source.h"
+
+/* ---------------------------------------------------------------- source_stage.c */
+
+/* An append-only store of records; a place in it is its byte offset from the beginning, in memory or not. */
+typedef struct WmsStage WmsStage;
+
+/* A change in a store.  The new row's bytes follow, then the old row's, each MAXALIGNed. */
+typedef struct WmsRecord
+{
+	const WmsRowShape *shape;
+	uint32		new_len;		/* 0: none */
+	uint32		old_len;		/* 0: none */
+	uint8		kind;			/* WmsChangeKind */
+	bool		missing_toast;
+} WmsRecord;
+
+extern WmsStage *wms_stage_make(void);
+extern void wms_stage_free(WmsStage *stage);
+extern uint64 wms_stage_end(const WmsStage *stage);
+extern void wms_stage_append(WmsStage *stage, const WmsRecord *record, const void *new_row, const void *old_row);
+/* Reads the record at *offset and moves *offset behind it.  The result is valid until the next read from or append to any store. */
+extern const WmsRecord *wms_stage_read(WmsStage *stage, uint64 *offset);
+/* Where the rows of a record lie. */
+#define WmsRecordNew(record) ((char *) (record) + MAXALIGN(sizeof(WmsRecord)))
+#define WmsRecordOld(record) (WmsRecordNew(record) + MAXALIGN((record)->new_len))
+/* Memory and temporary files held by all stores of this process, in bytes. */
+extern Size wms_stage_memory_used(void);
+
+/* ---------------------------------------------------------------- source_batch.c */
+
+/* start and end are set when it is complete. */
+extern WmsBatch *wms_batch_make(void);
+/* A transaction of the batch; its rows follow by wms_batch_add_rows. */
+extern void wms_batch_add_txn(WmsBatch *batch, TransactionId xid, XLogRecPtr end_lsn, TimestampTz commit_time);
+extern void wms_batch_add_rows(WmsBatch *batch, WmsStage *stage, uint64 from, uint64 to, int64 nrows);
+extern void wms_batch_add_created(WmsBatch *batch, Oid stream, XLogRecPtr end_lsn);
+/* The batch owns the store from now on. */
+extern void wms_batch_own(WmsBatch *batch, WmsStage *stage);
+
+/* ---------------------------------------------------------------- source_relation.c */
+
+/* A wanted table that a relation's rows belong to: the relation itself, or a table that it is a partition of. */
+typedef struct WmsTarget
+{
+	const WmsRowShape *shape;
+	TupleConversionMap *map;	/* from the relation's layout; NULL: rows fit as they are */
+} WmsTarget;
+
+/* What is remembered of a relation that rows were decoded of, wanted or not. */
+typedef struct WmsSourceRel
+{
+	Oid			relid;			/* hash key */
+	bool		valid;			/* false: to be built (again) before use */
+	bool		passed_over;	/* rows were skipped in a transaction that was open then */
+	bool		registry;		/* wmstream.stream itself */
+	bool		identity_full;
+	int			ntargets;
+	WmsTarget  *targets;
+	int			nlineage;
+	Oid		   *lineage;		/* the relation, then the tables above it */
+	TupleDesc	desc;			/* own layout; only with targets */
+	MemoryContext context;		/* what the pointers lead to */
+} WmsSourceRel;
+
+extern void wms_relations_begin(WmsWal *wal);
+extern void wms_relations_end(WmsWal *wal);
+/* The entry of an open relation, valid. */
+extern WmsSourceRel *wms_relations_get(WmsWal *wal, Relation relation);
+/* Forgets all; tells whether a table that is wanted now had rows passed over. */
+extern bool wms_relations_reset(WmsWal *wal);
+/* No transaction is open whose rows may have been passed over. */
+extern void wms_relations_none_open(WmsWal *wal);
+/* Around decoding: entries of the relation cache that may differ between then and now are dropped. */
+extern void wms_relations_part_caches(WmsWal *wal);
+extern void wms_relations_mistrust_caches(void);
+/* Drops all of this process's catalog caches. */
+extern void wms_relations_drop_caches(void);
+
+/* ---------------------------------------------------------------- source_row.c */
+
+/* The rows of a change on their way to a target. */
+typedef struct WmsRows
+{
+	HeapTuple	new_row;		/* NULL: none */
+	HeapTuple	old_row;		/* NULL: none */
+	bool		missing_toast;
+} WmsRows;
+
+/* Makes the rows flat; results that had to be built lie in the current context. */
+extern void wms_rows_flatten(WmsRows *rows, const WmsSourceRel *rel);
+
+/* ---------------------------------------------------------------- source_wal.c, source_callbacks.c */
+
+/* Consecutive records of one subtransaction in the store of an open transaction. */
+typedef struct WmsRun
+{
+	TransactionId xid;
+	uint64		from;
+	int64		nrows;
+} WmsRun;
+
+typedef struct WmsOpenCreated
+{
+	TransactionId xid;			/* subtransaction that inserted it */
+	Oid			stream;
+} WmsOpenCreated;
+
+/* A transaction that is streamed to us while it is open. */
+typedef struct WmsOpenTxn
+{
+	TransactionId xid;			/* hash key, top-level */
+	WmsStage   *stage;			/* NULL until there is a row */
+	WmsRun	   *runs;
+	int			nruns;
+	int			maxruns;
+	List	   *created;		/* List of WmsOpenCreated * */
+} WmsOpenTxn;
+
+struct WmsWal
+{
+	MemoryContext context;		/* everything but batches, stores and shapes */
+	MemoryContext scratch;		/* one change; reset after use */
+	ResourceOwner owner;		/* current while records are read outside of decoded transactions */
+	LogicalDecodingContext *ctx;
+	Oid			registry;
+	WmsWanted	wanted;
+	void	   *arg;
+
+	XLogRecPtr	read_upto;
+	bool		reading;		/* still set at the next call: an ERROR broke off, only closing is allowed */
+	bool		read_again;		/* wms_wal_reset_relations found rows that were passed over */
+
+	/* relations: source_relation.c */
+	HTAB	   *relations;		/* Oid -> WmsSourceRel */
+	WmsSourceRel *last_rel;		/* found last, NULL: none */
+
+	/* the batch that is being filled */
+	WmsBatch   *batch;			/* NULL until a transaction for us has ended */
+	bool		batch_ends;		/* DDL or a new stream */
+	WmsStage   *inline_stage;	/* rows of transactions that come whole; goes to the batch.  NULL until there is a row */
+
+	/* the whole transaction that is being passed on: its rows in inline_stage */
+	uint64		txn_from;
+	int64		txn_rows;
+	List	   *txn_created;	/* List of Oid */
+
+	/* open transactions */
+	HTAB	   *open;			/* TransactionId -> WmsOpenTxn */
+	WmsOpenTxn *streaming;		/* the one whose block is being passed on; NULL: none */
+};
+
+extern void wms_callbacks_install(WmsWal *wal);
+extern void wms_callbacks_begin(WmsWal *wal);
+/* Throws away all open transactions and what is staged for the batch that is being filled. */
+extern void wms_callbacks_reset(WmsWal *wal);
+
+#endif							/* WMS_SOURCE_INTERNAL_H */

@@ -1,0 +1,314 @@
+/*
+ * source_stage.c
+ *	  Byte stores for rows, in memory or on disk.
+ *
+ * A *store* is an append-only sequence of records.  A record's place is its byte offset from the store's beginning, which stays the
+ * same when the store moves to disk.  The front part of a store lies in a temporary file, the rest in *chunks* of memory:
+ *
+ *		0 ............ file_end ............................ end
+ *		[   file       ][ chunk ][ chunk ][ chunk, filling   ]
+ *
+ * Records never cross the end of a chunk.  All chunks of all stores of the process together stay below wmstream.batch_memory: when
+ * a new chunk would not fit, the store that holds most memory is written to its file, whoever owns it and however complete it is.
+ *
+ * Appending costs no allocation but for a chunk now and then, and no catalog access ever: it happens while transactions are being
+ * decoded, some of which may have aborted already.  Temporary files outlive transactions (they are not registered with a resource
+ * owner) and vanish with the process.
+ *
+ * Called by source_callbacks.c (append) and source_batch.c (read, free).  An ERROR while writing to disk leaves a store that may only
+ * be freed.
+ */
+#include "postgres.h"
+
+#include "access/xact.h"
+#include "commands/tablespace.h"
+#include "lib/ilist.h"
+#include "storage/buffile.h"
+#include "storage/fd.h"
+#include "utils/memutils.h"
+
+#include "source/source_internal.h"
+
+#define FIRST_CHUNK_SIZE	((Size) 8 * 1024)
+#define LAST_CHUNK_SIZE		((Size) 1024 * 1024)
+
+typedef struct Chunk
+{
+	struct Chunk *next;
+	uint64		start;			/* offset of its first byte in the store */
+	Size		size;			/* of data */
+	Size		used;
+} Chunk;
+
+#define ChunkData(chunk) ((char *) (chunk) + MAXALIGN(sizeof(Chunk)))
+
+struct WmsStage
+{
+	dlist_node	node;			/* in all_stages */
+	uint64		end;
+	Chunk	   *first;
+	Chunk	   *last;
+	Size		chunk_size;		/* of the next chunk */
+	Size		memory;			/* of all chunks */
+
+	BufFile    *file;			/* NULL: all in memory */
+	uint64		file_end;
+	uint64		file_at;		/* where the file stands: next byte read or written */
+
+	Chunk	   *reading;		/* chunk read last, NULL: none */
+	char	   *buffer;			/* record read from the file */
+	Size		buffer_size;
+};
+
+static MemoryContext stage_context = NULL;
+static ResourceOwner stage_owner = NULL;	/* lives as long as the process, as the files may */
+static dlist_head all_stages = DLIST_STATIC_INIT(all_stages);
+static Size stage_memory = 0;
+
+WmsStage *
+wms_stage_make(void)
+{
+	WmsStage   *stage;
+
+	if (stage_context == NULL)
+		stage_context = AllocSetContextCreate(wms_worker_context, "wmstream staged rows", ALLOCSET_DEFAULT_SIZES);
+	if (stage_owner == NULL)
+		stage_owner = ResourceOwnerCreate(NULL, "wmstream staged rows");
+
+	stage = MemoryContextAllocZero(stage_context, sizeof(WmsStage));
+	stage->chunk_size = FIRST_CHUNK_SIZE;
+	dlist_push_tail(&all_stages, &stage->node);
+	return stage;
+}
+
+static void
+free_chunks(WmsStage *stage)
+{
+	Chunk	   *chunk = stage->first;
+
+	while (chunk)
+	{
+		Chunk	   *next = chunk->next;
+
+		pfree(chunk);
+		chunk = next;
+	}
+	stage_memory -= stage->memory;
+	stage->memory = 0;
+	stage->first = stage->last = stage->reading = NULL;
+}
+
+void
+wms_stage_free(WmsStage *stage)
+{
+	free_chunks(stage);
+	if (stage->file)
+		BufFileClose(stage->file);
+	if (stage->buffer)
+		pfree(stage->buffer);
+	dlist_delete(&stage->node);
+	pfree(stage);
+}
+
+uint64
+wms_stage_end(const WmsStage *stage)
+{
+	return stage->end;
+}
+
+Size
+wms_stage_memory_used(void)
+{
+	return stage_memory;
+}
+
+/* ---------------------------------------------------------------- to disk */
+
+static void
+open_file(WmsStage *stage)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(stage_context);
+	ResourceOwner oldowner = CurrentResourceOwner;
+
+	/*
+	 * Files that outlive transactions go to the default tablespace anyway.  Saying so beforehand keeps temp_tablespaces from being
+	 * looked up, which is forbidden while an open transaction is decoded.
+	 */
+	if (IsTransactionState() && !TempTablespacesAreSet())
+		SetTempTablespaces(NULL, 0);
+
+	CurrentResourceOwner = stage_owner;
+	stage->file = BufFileCreateTemp(true);
+	CurrentResourceOwner = oldowner;
+	MemoryContextSwitchTo(oldcontext);
+}
+
+static void
+seek_file(WmsStage *stage, uint64 offset)
+{
+	if (stage->file_at == offset)
+		return;
+	if (BufFileSeek(stage->file, 0, (off_t) offset, SEEK_SET) != 0)
+		elog(ERROR, "could not seek in temporary file of staged rows");
+	stage->file_at = offset;
+}
+
+static void
+spill(WmsStage *stage)
+{
+	if (stage->file == NULL)
+		open_file(stage);
+	seek_file(stage, stage->file_end);
+	for (Chunk *chunk = stage->first; chunk; chunk = chunk->next)
+	{
+		BufFileWrite(stage->file, ChunkData(chunk), chunk->used);
+		stage->file_end += chunk->used;
+		stage->file_at = stage->file_end;
+	}
+	free_chunks(stage);
+}
+
+static WmsStage *
+largest_stage(void)
+{
+	WmsStage   *largest = NULL;
+	dlist_iter	iter;
+
+	dlist_foreach(iter, &all_stages)
+	{
+		WmsStage   *stage = dlist_container(WmsStage, node, iter.cur);
+
+		if (stage->memory > 0 && (largest == NULL || stage->memory > largest->memory))
+			largest = stage;
+	}
+	return largest;
+}
+
+/* ---------------------------------------------------------------- appending */
+
+static void
+add_chunk(WmsStage *stage, Size needed)
+{
+	Size		limit = (Size) wms_batch_memory * 1024;
+	Size		size = Max(stage->chunk_size, needed);
+	Chunk	   *chunk;
+
+	while (stage_memory + size > limit && stage_memory > 0)
+		spill(largest_stage());
+
+	chunk = MemoryContextAllocHuge(stage_context, MAXALIGN(sizeof(Chunk)) + size);
+	chunk->next = NULL;
+	chunk->start = stage->end;
+	chunk->size = size;
+	chunk->used = 0;
+
+	if (stage->last)
+		stage->last->next = chunk;
+	else
+		stage->first = chunk;
+	stage->last = chunk;
+	stage->memory += size;
+	stage_memory += size;
+	/* Few large chunks, but several of them within the memory that we may use. */
+	if (stage->chunk_size * 2 <= Min(LAST_CHUNK_SIZE, limit / 8))
+		stage->chunk_size *= 2;
+}
+
+static inline Size
+record_size(const WmsRecord *record)
+{
+	return MAXALIGN(sizeof(WmsRecord)) + MAXALIGN((Size) record->new_len) + MAXALIGN((Size) record->old_len);
+}
+
+void
+wms_stage_append(WmsStage *stage, const WmsRecord *record, const void *new_row, const void *old_row)
+{
+	Size		size = record_size(record);
+	Chunk	   *chunk = stage->last;
+	WmsRecord  *into;
+
+	if (chunk == NULL || chunk->size - chunk->used < size)
+	{
+		add_chunk(stage, size);
+		chunk = stage->last;
+	}
+	into = (WmsRecord *) (ChunkData(chunk) + chunk->used);
+	*into = *record;
+	if (record->new_len > 0)
+		memcpy(WmsRecordNew(into), new_row, record->new_len);
+	if (record->old_len > 0)
+		memcpy(WmsRecordOld(into), old_row, record->old_len);
+	chunk->used += size;
+	stage->end += size;
+}
+
+/* ---------------------------------------------------------------- reading */
+
+static void
+read_file(WmsStage *stage, void *into, Size size)
+{
+	if (BufFileRead(stage->file, into, size) != size)
+		elog(ERROR, "unexpected end of temporary file of staged rows");
+	stage->file_at += size;
+}
+
+static void
+ensure_buffer(WmsStage *stage, Size size)
+{
+	if (stage->buffer_size >= size)
+		return;
+	if (stage->buffer)
+		pfree(stage->buffer);
+	stage->buffer = NULL;
+	stage->buffer_size = 0;
+	size = Max(size, FIRST_CHUNK_SIZE);
+	stage->buffer = MemoryContextAllocHuge(stage_context, size);
+	stage->buffer_size = size;
+}
+
+static const WmsRecord *
+read_from_file(WmsStage *stage, uint64 offset)
+{
+	WmsRecord	head;
+	Size		size;
+
+	seek_file(stage, offset);
+	read_file(stage, &head, sizeof(WmsRecord));
+	size = record_size(&head);
+	ensure_buffer(stage, size);
+	memcpy(stage->buffer, &head, sizeof(WmsRecord));
+	read_file(stage, stage->buffer + sizeof(WmsRecord), size - sizeof(WmsRecord));
+	return (const WmsRecord *) stage->buffer;
+}
+
+/* The chunk that holds offset, which is not before file_end. */
+static Chunk *
+find_chunk(WmsStage *stage, uint64 offset)
+{
+	Chunk	   *chunk = stage->reading;
+
+	if (chunk == NULL || offset < chunk->start)
+		chunk = stage->first;
+	while (offset >= chunk->start + chunk->used)
+		chunk = chunk->next;
+	stage->reading = chunk;
+	return chunk;
+}
+
+const WmsRecord *
+wms_stage_read(WmsStage *stage, uint64 *offset)
+{
+	const WmsRecord *record;
+
+	Assert(*offset < stage->end);
+	if (*offset < stage->file_end)
+		record = read_from_file(stage, *offset);
+	else
+	{
+		Chunk	   *chunk = find_chunk(stage, *offset);
+
+		record = (const WmsRecord *) (ChunkData(chunk) + (*offset - chunk->start));
+	}
+	*offset += record_size(record);
+	return record;
+}
