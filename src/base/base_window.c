@@ -56,7 +56,13 @@ typedef struct WindowScan
 
 /* ---------------------------------------------------------------- checking sizes */
 
-#define ONLY_FIXED_LENGTHS "Months and years have no fixed length. Use days, hours, minutes or seconds."
+static WmsRefusal *
+refuse_months(const char *what)
+{
+	return wms_refuse(ERRCODE_INVALID_PARAMETER_VALUE, -1,
+					  "Months and years have no fixed length. Use days, hours, minutes or seconds.",
+					  "%s must not contain months or years", what);
+}
 
 /*
  * An interval of fixed length in microseconds, or a refusal.  what names the
@@ -69,12 +75,11 @@ fixed_length(const char *what, const Interval *interval, int64 *us)
 
 	*us = wms_interval_us(interval, 0, &has_months);
 	if (has_months)
-		return wms_refuse(ERRCODE_INVALID_PARAMETER_VALUE, -1, ONLY_FIXED_LENGTHS,
-						  "window %s must not contain months or years", what);
+		return refuse_months(what);
 	if (*us > WMS_SPAN_MAX || *us < -WMS_SPAN_MAX)
 		return wms_refuse(ERRCODE_INVALID_PARAMETER_VALUE, -1,
 						  "At most 100000000 days are possible.",
-						  "window %s is out of range", what);
+						  "%s is out of range", what);
 	return NULL;
 }
 
@@ -86,7 +91,7 @@ positive_length(const char *what, const Interval *interval, int64 *us)
 	if (refusal == NULL && *us <= 0)
 		refusal = wms_refuse(ERRCODE_INVALID_PARAMETER_VALUE, -1,
 							 "Give at least 1 microsecond.",
-							 "window %s must be greater than zero", what);
+							 "%s must be greater than zero", what);
 	return refusal;
 }
 
@@ -109,7 +114,8 @@ WmsRefusal *
 wms_window_spec(WmsWindowKind kind, const Interval *size, const Interval *slide,
 				const Interval *offset, WmsWindowSpec *spec)
 {
-	const char *size_name = kind == WMS_WINDOW_CUMULATE ? "max_size" : kind == WMS_WINDOW_SESSION ? "gap" : "size";
+	const char *size_name = kind == WMS_WINDOW_CUMULATE ? "window max_size" :
+	kind == WMS_WINDOW_SESSION ? "session gap" : "window size";
 	WmsRefusal *refusal;
 
 	memset(spec, 0, sizeof(*spec));
@@ -118,9 +124,9 @@ wms_window_spec(WmsWindowKind kind, const Interval *size, const Interval *slide,
 	refusal = positive_length(size_name, size, &spec->size);
 	spec->slide = spec->size;
 	if (refusal == NULL && slide != NULL)
-		refusal = positive_length(kind == WMS_WINDOW_CUMULATE ? "step" : "slide", slide, &spec->slide);
+		refusal = positive_length(kind == WMS_WINDOW_CUMULATE ? "window step" : "window slide", slide, &spec->slide);
 	if (refusal == NULL && offset != NULL)
-		refusal = fixed_length("start_offset", offset, &spec->offset);
+		refusal = fixed_length("window start_offset", offset, &spec->offset);
 	if (refusal == NULL)
 		refusal = lengths_fit(spec);
 	return refusal;
@@ -222,14 +228,13 @@ wms_sql_window_range(PG_FUNCTION_ARGS)
 static Datum
 session(FunctionCallInfo fcinfo, EventTime event)
 {
-	WmsRefusal *refusal;
+	bool		has_months;
+	int64		gap = wms_interval_us(PG_GETARG_INTERVAL_P(1), 0, &has_months);
 	WmsWindow	window;
-	int64		gap;
 
-	/* The gap may come with each row: what is not positive makes no session. */
-	refusal = fixed_length("gap", PG_GETARG_INTERVAL_P(1), &gap);
-	if (refusal != NULL)
-		wms_refusal_raise(refusal, NULL);
+	/* The gap may come with each row: one that is not positive makes no session, one that is too long lasts for ever. */
+	if (has_months)
+		wms_refusal_raise(refuse_months("session gap"), NULL);
 	if (!event.usable || !wms_session_window(event.time, gap, &window))
 		PG_RETURN_NULL();
 	return range_datum(range_get_typcache(fcinfo, event.range_type), &window);

@@ -182,16 +182,21 @@ look_at(const WmsStreamDef *def, LiveStream *live)
 	live->upto = Max(live->upto, live->figures.progress.position);
 }
 
-/* Of the streams that the registry has as running, the worker knows better. */
+/*
+ * Of the streams that the registry has as running, the worker knows better; one that
+ * no worker has taken up yet is starting.
+ */
 static WmsStatus
 status_of(const WmsStreamDef *def, const LiveStream *live)
 {
 	bool		lives = def->status == WMS_STARTING || def->status == WMS_RUNNING ||
 		def->status == WMS_BACKFILLING || def->status == WMS_BLOCKED;
 
-	if (lives && live->in_shared && live->has_worker && live->status <= WMS_NEEDS_RESYNC)
+	if (!lives)
+		return def->status;
+	if (live->in_shared && live->has_worker && live->status <= WMS_NEEDS_RESYNC)
 		return live->status;
-	return def->status;
+	return def->status == WMS_RUNNING ? WMS_STARTING : def->status;
 }
 
 /* The end of what could be read by now. */
