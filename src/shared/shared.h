@@ -7,8 +7,9 @@
  * shared_slots.c   worker slots: claim, attach, release, wake (the protocol of
  *                  core's logical replication launcher: claimed under the lock with a
  *                  new generation before the process is registered, attached by the process
- *                  itself, released in its before-exit hook, stale claims collected by age)
+ *                  itself, released in its exit hook, stale claims collected by age)
  * shared_stats.c   stream slots and their figures
+ * shared_creation.c  lock between create_stream and a worker without streams
  * shared_wake.c    what a transaction does to workers when it ends: waking, and lifting its bars
  *
  * Locks.  WmsShared->lock guards which slots are in use and all of the worker slots'

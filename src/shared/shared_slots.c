@@ -10,6 +10,10 @@
  * stale, and free for whoever looks: the process was never started, or died before
  * it got that far.
  *
+ * The exit hook runs late: by then the process has rolled back, given back its
+ * replication slot and left the list of processes of its database, so who waited for it may drop
+ * either.  It runs before the process loses its PGPROC.
+ *
  * A bar keeps workers out of a database until the transactions that set it
  * are over.  Without it the launcher would start a new worker between the
  * end of the old one and the DROP that wanted it gone.
@@ -171,8 +175,6 @@ wms_worker_release(int index, uint32 generation)
 static void
 release_at_exit(int code, Datum arg)
 {
-	/* An exit in the middle of something may still hold locks, ours among them. */
-	LWLockReleaseAll();
 	wms_worker_release(my_index, my_generation);
 }
 
@@ -199,7 +201,7 @@ wms_worker_attach(int index, uint32 generation)
 
 	my_index = index;
 	my_generation = generation;
-	before_shmem_exit(release_at_exit, (Datum) 0);
+	on_shmem_exit(release_at_exit, (Datum) 0);
 
 	/* Told to stop before it began: the caller exits, and the hook releases the slot. */
 	return !wms_worker_should_stop();
@@ -281,7 +283,6 @@ wms_registry_changed(Oid database)
 static void
 detach_launcher(int code, Datum arg)
 {
-	LWLockReleaseAll();
 	LWLockAcquire(&wms_shared->lock, LW_EXCLUSIVE);
 	if (wms_shared->launcher_pid == MyProcPid)
 	{
@@ -294,7 +295,7 @@ detach_launcher(int code, Datum arg)
 void
 wms_launcher_attach(void)
 {
-	before_shmem_exit(detach_launcher, (Datum) 0);
+	on_shmem_exit(detach_launcher, (Datum) 0);
 	LWLockAcquire(&wms_shared->lock, LW_EXCLUSIVE);
 	wms_shared->launcher = MyProc;
 	wms_shared->launcher_pid = MyProcPid;
