@@ -99,8 +99,7 @@ typedef struct WmsShared
 {
 	/* constant after start */
 	int			lock_tranche;
-	int			store_tranche;
-	int			area_tranche;	/* for dsa_create of the streams' areas */
+	int			store_tranche;	/* locks of the streams, and of their areas */
 
 	LWLock		lock;
 	struct PGPROC *launcher;	/* NULL when it does not run; guarded by lock */

@@ -60,7 +60,6 @@ init_shared(void)
 	memset(wms_shared, 0, shared_size());
 	wms_shared->lock_tranche = LWLockNewTrancheId();
 	wms_shared->store_tranche = LWLockNewTrancheId();
-	wms_shared->area_tranche = LWLockNewTrancheId();
 	LWLockInitialize(&wms_shared->lock, wms_shared->lock_tranche);
 	ConditionVariableInit(&wms_shared->workers_changed);
 
@@ -90,7 +89,6 @@ attach_memory(void)
 
 	LWLockRegisterTranche(wms_shared->lock_tranche, "WmstreamSlots");
 	LWLockRegisterTranche(wms_shared->store_tranche, "WmstreamStore");
-	LWLockRegisterTranche(wms_shared->area_tranche, "WmstreamArea");
 }
 
 void
