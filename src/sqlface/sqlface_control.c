@@ -64,10 +64,22 @@ prepare_restored(const WmsStreamDef *def)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("result table or definition of the stream was not restored"),
 				 errhint("Restore both, or drop the stream with wmstream.drop_stream() and create it again.")));
-	/* Before the first write, or the slot cannot be made. */
+	/* Before the first write, or the slot cannot be made; and locked, for no stream shows yet that it is wanted. */
+	wms_creation_lock_share();
 	if (!wms_slot_exists(MyDatabaseId))
 		wms_slot_create();
 	wms_define_dependencies(def->stream, def->view);
+}
+
+/* Rows between its position and now are gone. */
+static void
+refuse_resume(const WmsStreamDef *def, const char *reason)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+			 errmsg("stream \"%s\" cannot go on from where it was", get_rel_name(def->stream)),
+			 reason ? errdetail_internal("%s", reason) : 0,
+			 errhint("Drop the stream, which keeps its result, and create it again.")));
 }
 
 Datum
@@ -77,14 +89,12 @@ wms_sql_resume(PG_FUNCTION_ARGS)
 
 	wms_require_preloaded();
 	def = wms_face_own_stream(PG_GETARG_OID(0), "wmstream.resume()");
-	if (def->status == WMS_NEEDS_RESYNC)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("stream \"%s\" cannot go on from where it was", get_rel_name(def->stream)),
-				 def->reason ? errdetail_internal("%s", def->reason) : 0,
-				 errhint("Drop the stream, which keeps its result, and create it again.")));
 	if (def->status == WMS_RESTORED)
 		prepare_restored(def);
+	else if (def->status == WMS_NEEDS_RESYNC)
+		refuse_resume(def, def->reason);
+	else if (!wms_slot_exists(MyDatabaseId))
+		refuse_resume(def, "The replication slot of this database is gone.");
 	command_status(def, WMS_RUNNING);
 	PG_RETURN_VOID();
 }

@@ -205,6 +205,15 @@ check_room(void)
 				 errhint("Set wmstream.max_workers to at least %d, and max_worker_processes accordingly.", wms_max_workers + 1)));
 }
 
+/* From here to the end of the transaction the slot stays, though no stream shows yet that it is wanted. */
+static void
+make_slot(void)
+{
+	wms_creation_lock_share();
+	if (!wms_slot_exists(MyDatabaseId))
+		wms_slot_create();
+}
+
 /* ---------------------------------------------------------------- writing */
 
 static void
@@ -245,8 +254,7 @@ wms_sql_create_stream(PG_FUNCTION_ARGS)
 	wms_target_check(creation->target);
 	analyse(creation);
 	check_room();
-	if (!wms_slot_exists(MyDatabaseId))
-		wms_slot_create();
+	make_slot();
 	define(creation);
 	PG_RETURN_OID(creation->def.stream);
 }
