@@ -3,6 +3,9 @@
 -- complain if script is sourced in psql, rather than via CREATE EXTENSION
 \echo Use "CREATE EXTENSION wmstream" to load this file. \quit
 
+-- A member of the extension, so that it leaves with it.  It must not be there before: what others put into it is not ours.
+CREATE SCHEMA wmstream;
+COMMENT ON SCHEMA wmstream IS 'Functions and views of wmstream, and the definitions of its streams';
 GRANT USAGE ON SCHEMA wmstream TO PUBLIC;
 
 ---------------------------------------------------------------- tables

@@ -140,6 +140,15 @@ source_idle(WmsFlow *flow, int source, TimestampTz now)
 	return timeout >= 0 && now - flow->source_seen_at[source] >= timeout;
 }
 
+/* What a source alone says of W; WMS_TIME_MIN where it says nothing (yet). */
+static WmsTime
+source_watermark(WmsFlow *flow, int source)
+{
+	WmsSourcePlan *plan = flow->sources[source].plan;
+
+	return plan->bounded ? wms_time_add(flow->progress->max_time[source], -plan->delay_us) : WMS_TIME_MIN;
+}
+
 WmsTime
 wms_flow_watermark(WmsFlow *flow)
 {
@@ -152,12 +161,10 @@ wms_flow_watermark(WmsFlow *flow)
 		return flow->started_at;
 	for (int i = 0; i < flow->plan->nsources; i++)
 	{
-		WmsSourcePlan *plan = flow->sources[i].plan;
-		WmsTime		w;
+		WmsTime		w = source_watermark(flow, i);
 
-		if (!plan->bounded)
+		if (!flow->sources[i].plan->bounded)
 			continue;
-		w = wms_time_add(flow->progress->max_time[i], -plan->delay_us);
 		greatest = Max(greatest, w);
 		if (source_idle(flow, i, now))
 			continue;
@@ -438,6 +445,7 @@ wms_flow_figures(WmsFlow *flow, WmsFigures *figures)
 		figures->source_relid[i] = flow->sources[i].plan->relid;
 		figures->source_seen_at[i] = flow->source_seen_at[i];
 		figures->source_idle[i] = source_idle(flow, i, now);
+		figures->source_watermark[i] = source_watermark(flow, i);
 	}
 	next_close(flow, figures);
 }

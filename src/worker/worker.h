@@ -34,6 +34,7 @@ extern PGDLLEXPORT void wms_worker_main(Datum arg);
 typedef struct WmsRunner
 {
 	Oid			stream;
+	char		name[NAMEDATALEN];
 	WmsStreamDef *def;			/* in def_context */
 	MemoryContext context;
 	MemoryContext flow_context;	/* reset before a flow is built */

@@ -215,6 +215,15 @@ is_transient(int sqlerrcode)
 	}
 }
 
+/* For messages and test points; the result may have been renamed. */
+static void
+note_name(WmsRunner *runner)
+{
+	char	   *name = get_rel_name(runner->stream);
+
+	strlcpy(runner->name, name ? name : "", NAMEDATALEN);
+}
+
 static void
 transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 {
@@ -223,6 +232,7 @@ transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 
 	StartTransactionCommand();
 	SetCurrentStatementStartTimestamp();
+	note_name(runner);
 	if (runner->flow && wms_flow_reads_static(runner->flow) && batch)
 		wait_for_visibility(batch);
 	PushActiveSnapshot(GetTransactionSnapshot());
@@ -360,6 +370,7 @@ wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	ErrorData  *volatile edata = NULL;
 
 	where.in_rows = false;
+	wms_current_stream = runner->name;
 	pgstat_report_activity(STATE_RUNNING, "wmstream batch");
 	PG_TRY();
 	{
@@ -387,6 +398,7 @@ wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 			set_figures(runner, batch ? batch->nrows : 0);
 		runner->retries = runner->timeouts = 0;
 	}
+	wms_current_stream = NULL;
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(wms_batch_context);
 	pgstat_report_activity(STATE_IDLE, NULL);
