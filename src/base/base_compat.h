@@ -87,9 +87,12 @@
 #if PG_VERSION_NUM >= 160000
 #define WmsFlattenJoinAliases(query, node) flatten_join_alias_vars(NULL, query, node)
 #define WmsClearPermInfos(query) ((query)->rteperminfos = NIL)
+#define WmsClearPerms(rte) ((rte)->perminfoindex = 0)
 #else
 #define WmsFlattenJoinAliases(query, node) flatten_join_alias_vars(query, node)
 #define WmsClearPermInfos(query) ((void) 0)
+#define WmsClearPerms(rte) \
+	((rte)->requiredPerms = 0, (rte)->checkAsUser = InvalidOid, (rte)->selectedCols = NULL)
 #endif
 
 /* Generated columns may be virtual from 18 on: then they are not in the row. */
