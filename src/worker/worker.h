@@ -102,6 +102,8 @@ extern void wms_runners_take(WmsBatch *batch);
 extern bool wms_runners_work(XLogRecPtr read_upto);
 /* The least position that must still be read; for confirming and for rewinding. */
 extern XLogRecPtr wms_runners_needed(XLogRecPtr read_upto);
+extern bool wms_runners_any_runs(void);
+extern void wms_runners_check_retention(void);
 extern bool wms_runners_behind(void);
 extern void wms_runners_rewound(void);
 extern void wms_runners_consumed(XLogRecPtr read_upto);

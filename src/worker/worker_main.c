@@ -131,23 +131,55 @@ leave_if_alone(void)
 	wms_creation_unlock();
 }
 
+/* A slot that is gone or has lost its WAL does not come back by trying: the streams are told, once. */
+static bool
+slot_is_lost(int sqlerrcode)
+{
+	return sqlerrcode == ERRCODE_UNDEFINED_OBJECT || sqlerrcode == ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE ||
+		sqlerrcode == ERRCODE_UNDEFINED_FILE;
+}
+
+static WmsWal *
+try_open(Oid registry)
+{
+	WmsWal	   *volatile opened = NULL;
+	MemoryContext context = CurrentMemoryContext;
+
+	PG_TRY();
+	{
+		opened = wms_wal_open(InvalidXLogRecPtr, registry, wms_runners_want, NULL);
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		if (!slot_is_lost(edata->sqlerrcode))
+			PG_RE_THROW();
+		EmitErrorReport();
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		wms_runners_lost(edata->message);
+		FreeErrorData(edata);
+	}
+	PG_END_TRY();
+	return opened;
+}
+
 static void
 open_wal(void)
 {
 	Oid			registry;
 
-	if (wal || wms_runners == NIL)
+	if (wal || !wms_runners_any_runs())
 		return;
-	if (!wms_slot_exists(MyDatabaseId))
-	{
-		wms_runners_lost("the replication slot is gone, and with it rows that were not read yet");
-		return;
-	}
 	StartTransactionCommand();
 	registry = wms_relation_oid("stream");
 	CommitTransactionCommand();
-	wal = wms_wal_open(InvalidXLogRecPtr, registry, wms_runners_want, NULL);
-	wms_runners_rewound();
+	wal = try_open(registry);
+	if (wal)
+		wms_runners_rewound();
 }
 
 static bool
@@ -190,16 +222,24 @@ static void
 rest(bool busy)
 {
 	static TimestampTz last_busy = 0;
+	static TimestampTz last_check = 0;
 	TimestampTz now = GetCurrentTimestamp();
 	long		timeout = wms_poll_interval;
 
 	if (busy)
 		last_busy = now;
-	if (TimestampDifferenceExceeds(last_busy, now, IDLE_AFTER_MS))
+	else if (TimestampDifferenceExceeds(last_busy, now, IDLE_AFTER_MS))
 	{
 		timeout *= IDLE_POLL_FACTOR;
 		pgstat_report_stat(false);
 	}
+	if (TimestampDifferenceExceeds(last_check, now, WAL_CHECK_MS))
+	{
+		last_check = now;
+		wms_runners_check_retention();
+	}
+	if (busy)
+		return;
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 wms_runners_next_timer(timeout), PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
@@ -218,8 +258,7 @@ turn(void)
 	did |= wms_runners_work(wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr);
 	if (wal)
 		tell();
-	if (!did)
-		rest(did);
+	rest(did);
 }
 
 void

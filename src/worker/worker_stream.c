@@ -222,6 +222,17 @@ runs(const WmsRunner *runner)
 	return runner->status == WMS_STARTING || runner->status == WMS_RUNNING || runner->status == WMS_BLOCKED;
 }
 
+bool
+wms_runners_any_runs(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+		if (runs(lfirst(lc)))
+			return true;
+	return false;
+}
+
 /* A definition that changed under a running stream takes effect now; its flow is built again. */
 static void
 note_command(WmsRunner *runner, const WmsStreamDef *before, XLogRecPtr now)
@@ -550,6 +561,28 @@ wms_runners_needed(XLogRecPtr read_upto)
 			needed = Min(needed, runner->progress.position);
 	}
 	return needed;
+}
+
+/* A stream that stands still must not hold WAL without limit: beyond max_retained_wal it gives up its place. */
+void
+wms_runners_check_retention(void)
+{
+	XLogRecPtr	now = GetFlushRecPtr(NULL);
+	uint64		limit = (uint64) wms_max_retained_wal * 1024 * 1024;
+	ListCell   *lc;
+
+	if (limit == 0)
+		return;
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		if (holds_wal(runner) && !consumed_all(runner) && runner->status != WMS_RUNNING &&
+			now - runner->progress.position > limit)
+			wms_runner_fail(runner, WMS_NEEDS_RESYNC,
+							psprintf("it stood still while more than wmstream.max_retained_wal (%d MB) was written",
+									 wms_max_retained_wal));
+	}
 }
 
 /* Does a stream that can go on miss batches? */
