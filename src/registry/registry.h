@@ -138,7 +138,9 @@ typedef struct WmsTarget
 extern WmsTarget *wms_target_resolve(const char *name);
 /* ERROR unless the current user may let a stream write there. Writes nothing. */
 extern void wms_target_check(const WmsTarget *target);
-/* Makes the table, or checks that an existing one fits the shape and finds its key.  key_needed: makes one if there is none. */
+/* ERROR unless a table of that shape can be made, or the existing one fits it.  Writes nothing. */
+extern void wms_target_check_shape(const WmsTarget *target, const WmsShape *shape, bool key_needed);
+/* Makes the table, or finds the key of an existing one.  key_needed: makes one if there is none. */
 extern void wms_define_result(WmsTarget *target, const WmsShape *shape, bool key_needed);
 /* Attribute numbers of the key of an existing result, made if it is missing. */
 extern List *wms_define_key(Oid stream, const WmsShape *shape);

@@ -307,8 +307,13 @@ check_left_out(Relation rel, const WmsShape *shape)
 }
 
 static void
-check_no_duplicates(const WmsShape *shape)
+check_names(const WmsShape *shape)
 {
+	if (shape->desc->natts == 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
+				 errmsg("the stream's query has no columns"),
+				 errhint("Put something into the SELECT list.")));
 	for (int i = 0; i < shape->desc->natts; i++)
 	{
 		for (int j = 0; j < i; j++)
@@ -430,7 +435,7 @@ wms_define_key(Oid stream, const WmsShape *shape)
 }
 
 static void
-check_table(WmsTarget *target, const WmsShape *shape)
+check_table(const WmsTarget *target, const WmsShape *shape)
 {
 	Relation	rel = table_open(target->relid, NoLock);
 
@@ -441,14 +446,19 @@ check_table(WmsTarget *target, const WmsShape *shape)
 }
 
 void
+wms_target_check_shape(const WmsTarget *target, const WmsShape *shape, bool key_needed)
+{
+	check_names(shape);
+	(void) key_possible(shape, key_needed);
+	if (OidIsValid(target->relid))
+		check_table(target, shape);
+}
+
+void
 wms_define_result(WmsTarget *target, const WmsShape *shape, bool key_needed)
 {
-	check_no_duplicates(shape);
-	if (!OidIsValid(target->relid))
-	{
+	if (OidIsValid(target->relid))
+		target->key_columns = find_or_make_key(target->relid, shape, key_needed);
+	else
 		make_table(target, shape, key_needed);
-		return;
-	}
-	check_table(target, shape);
-	target->key_columns = find_or_make_key(target->relid, shape, key_needed);
 }

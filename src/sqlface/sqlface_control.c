@@ -179,7 +179,7 @@ check_can_go_on(const Wait *wait, const WmsStreamDef *def, WmsSharedStream *slot
 	reason = wait->may_see ? reason_of(def, slot) : NULL;
 	ereport(ERROR,
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-			 errmsg("stream \"%s\" is %s", get_rel_name(wait->stream), wms_status_name(status)),
+			 errmsg("stream \"%s\" does not run, its status is %s", get_rel_name(wait->stream), wms_status_name(status)),
 			 reason ? errdetail_internal("%s", reason) : 0,
 			 status == WMS_NEEDS_RESYNC ? errhint("Drop the stream, which keeps its result, and create it again.")
 			 : errhint("Let it go on with wmstream.resume().")));

@@ -55,7 +55,8 @@ typedef struct Creation
 	WmsStreamDef def;
 	WmsTarget  *target;
 	Query	   *query;
-	WmsStreamPlan *plan;
+	WmsShape	shape;			/* of the result, from the plan */
+	bool		key_needed;		/* rows are changed in place: they must be found */
 } Creation;
 
 /* ---------------------------------------------------------------- arguments */
@@ -167,13 +168,19 @@ analyse(Creation *creation)
 	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.delay_us = def->delay_us,
 	.owner = creation->target->owner,.result = creation->target->relid};
 	WmsRefusal *refusal = NULL;
+	WmsStreamPlan *plan;
 	ListCell   *lc;
 
 	creation->query = wms_face_query(creation->query_text);
-	creation->plan = wms_analyze_query(copyObject(creation->query), &options, &refusal);
-	if (!creation->plan)
+	plan = wms_analyze_query(copyObject(creation->query), &options, &refusal);
+	if (!plan)
 		wms_refusal_raise(refusal, creation->query_text);
-	foreach(lc, creation->plan->notices)
+	creation->shape.desc = plan->result_desc;
+	creation->shape.key_columns = plan->key_columns;
+	creation->shape.key_not_null = plan->key_not_null;
+	creation->key_needed = def->output_mode == WMS_UPDATE || def->lateness_us > 0;
+	wms_target_check_shape(creation->target, &creation->shape, creation->key_needed);
+	foreach(lc, plan->notices)
 		ereport(NOTICE, (errmsg_internal("%s", (char *) lfirst(lc))));
 }
 
@@ -220,11 +227,9 @@ static void
 define(Creation *creation)
 {
 	WmsStreamDef *def = &creation->def;
-	WmsStreamPlan *plan = creation->plan;
 	WmsTarget  *target = creation->target;
-	WmsShape	shape = {.desc = plan->result_desc,.key_columns = plan->key_columns,.key_not_null = plan->key_not_null};
 
-	wms_define_result(target, &shape, def->output_mode == WMS_UPDATE || def->lateness_us > 0);
+	wms_define_result(target, &creation->shape, creation->key_needed);
 	def->stream = target->relid;
 	def->made_result = target->made;
 	def->key_columns = target->key_columns;

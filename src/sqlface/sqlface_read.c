@@ -73,6 +73,7 @@ wms_sql_explain_query(PG_FUNCTION_ARGS)
 	}			modes[] = {{WMS_APPEND, "append"}, {WMS_UPDATE, "update"}, {WMS_COMPLETE, "complete"}};
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	Query	   *query = wms_face_query(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	const char *told = NULL;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	for (int i = 0; i < (int) lengthof(modes); i++)
@@ -87,7 +88,9 @@ wms_sql_explain_query(PG_FUNCTION_ARGS)
 			put_plan(rsinfo, plan);
 			break;
 		}
-		put_refusal(rsinfo, modes[i].name, refusal);
+		if (!told || strcmp(told, refusal->message) != 0)
+			put_refusal(rsinfo, modes[i].name, refusal);
+		told = refusal->message;
 	}
 	return (Datum) 0;
 }
