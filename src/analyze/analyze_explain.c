@@ -1,0 +1,247 @@
+/*
+ * analyze_explain.c
+ *	  A plan as text: sources, operators from the inside out, the result.
+ */
+#include "postgres.h"
+
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "parser/parsetree.h"
+#include "rewrite/rewriteManip.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/ruleutils.h"
+#include "utils/timestamp.h"
+
+#include "analyze/analyze_internal.h"
+
+static void line(List **lines, int indent, const char *format,...) pg_attribute_printf(3, 4);
+
+static void
+line(List **lines, int indent, const char *format,...)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	appendStringInfoSpaces(&text, indent * 2);
+	for (;;)
+	{
+		va_list		args;
+		int			needed;
+
+		va_start(args, format);
+		needed = appendStringInfoVA(&text, format, args);
+		va_end(args);
+		if (needed == 0)
+			break;
+		enlargeStringInfo(&text, needed);
+	}
+	*lines = lappend(*lines, text.data);
+}
+
+static char *
+span_text(int64 us)
+{
+	Interval	span = {.time = us % USECS_PER_DAY,.day = us / USECS_PER_DAY};
+
+	return DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(&span)));
+}
+
+/* An expression over the entries of a range table, as "SELECT expr" shows it. */
+static char *
+expression_text(Node *expr, List *rtable)
+{
+	Query	   *query = makeNode(Query);
+	char	   *text;
+
+	query->commandType = CMD_SELECT;
+	query->canSetTag = true;
+	query->rtable = copyObject(rtable);
+	query->jointree = makeFromExpr(NIL, NULL);
+	query->targetList = list_make1(makeTargetEntry((Expr *) copyObject(expr), 1, NULL, false));
+	query->hasAggs = contain_aggs_of_level(expr, 0);
+	text = pg_get_querydef(query, false);
+	while (*text == ' ')
+		text++;
+	if (strncmp(text, "SELECT ", 7) == 0)
+		text += 7;
+	while (*text == ' ')
+		text++;
+	if (strlen(text) > 9 && strcmp(text + strlen(text) - 9, " AS \"?column?\"") == 0)
+		text[strlen(text) - 9] = '\0';
+	return text;
+}
+
+static char *
+relation_text(Oid relid)
+{
+	return quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
+}
+
+static char *
+relations_text(List *relids)
+{
+	StringInfoData text;
+	ListCell   *lc;
+
+	initStringInfo(&text);
+	foreach(lc, relids)
+		appendStringInfo(&text, "%s%s", text.len ? ", " : "", relation_text(lfirst_oid(lc)));
+	return text.data;
+}
+
+/* ---------------------------------------------------------------- sources */
+
+static void
+explain_source(List **lines, const WmsStreamPlan *plan, const WmsSourcePlan *source)
+{
+	RangeTblEntry *rte = wms_rowset_rte("in", source->in_desc, get_rel_name(source->relid));
+
+	line(lines, 0, "Source %d: %s%s", source->index, relation_text(source->relid), source->below ? ", through a subquery" : "");
+	if (plan->processing_time)
+		line(lines, 1, "time: the clock, at the start of the batch");
+	else if (source->event_time == NULL)
+		line(lines, 1, "no event time");
+	else if (source->bounded)
+		line(lines, 1, "event time: %s, delay %s", expression_text(source->event_time, list_make1(rte)), span_text(source->delay_us));
+	else
+		line(lines, 1, "event time: %s, no watermark", expression_text(source->event_time, list_make1(rte)));
+}
+
+/* ---------------------------------------------------------------- operators */
+
+static char *
+window_text(const WmsWindowSpec *window)
+{
+	StringInfoData text;
+
+	initStringInfo(&text);
+	switch (window->kind)
+	{
+		case WMS_WINDOW_NONE:
+			appendStringInfoString(&text, "none");
+			break;
+		case WMS_WINDOW_TIME:
+			appendStringInfoString(&text, "the event time itself");
+			break;
+		case WMS_WINDOW_GRID:
+			appendStringInfo(&text, "%s of %s", window->slide == window->size ? "tumbling" : "sliding", span_text(window->size));
+			if (window->slide != window->size)
+				appendStringInfo(&text, " every %s", span_text(window->slide));
+			break;
+		case WMS_WINDOW_CUMULATE:
+			appendStringInfo(&text, "cumulating by %s up to %s", span_text(window->slide), span_text(window->size));
+			break;
+		case WMS_WINDOW_SESSION:
+			appendStringInfo(&text, "session with a gap of %s", window->size > 0 ? span_text(window->size) : "each row's own");
+			break;
+	}
+	if (window->offset != 0)
+		appendStringInfo(&text, ", offset %s", span_text(window->offset));
+	return text.data;
+}
+
+static void
+explain_input(List **lines, const WmsInputPlan *input)
+{
+	if (input->direct)
+		line(lines, 1, "feed: direct from %s", input->direct_set);
+	else
+		line(lines, 1, "feed: planned");
+	if (input->reads_static)
+		line(lines, 1, "static tables: %s", relations_text(input->static_relids));
+}
+
+static char *
+bound_text(const WmsStreamPlan *plan, const WmsOpPlan *op)
+{
+	if (plan->mode == WMS_COMPLETE)
+		return "not bounded: complete mode keeps all groups";
+	if (!op->bounded)
+		return "not bounded: no watermark closes the groups";
+	if (plan->processing_time)
+		return "until the clock passes the window's end";
+	if (op->lag_us > 0)
+		return psprintf("until the watermark passes the window's end by %s", span_text(op->lag_us));
+	return "until the watermark passes the window's end";
+}
+
+static const char *
+kind_text(WmsOpKind kind)
+{
+	switch (kind)
+	{
+		case WMS_OP_AGGREGATE:
+			return "aggregate";
+		case WMS_OP_COLLECT:
+			return "rows held until their window closes";
+		case WMS_OP_DEDUP:
+			return "first row per key";
+		case WMS_OP_JOIN:
+			return "join";
+	}
+	return "unknown";
+}
+
+static void
+explain_aggregate(List **lines, const WmsOpPlan *op, const WmsAggPlan *agg)
+{
+	RangeTblEntry *rte = wms_rowset_rte("input", op->input_desc, "input");
+	char	   *text = expression_text((Node *) agg->aggref, list_make1(rte));
+
+	if (agg->kept)
+		line(lines, 2, "%s: arguments kept, run at emission (%s)", text, agg->kept_because);
+	else
+		line(lines, 2, "%s: state kept", text);
+}
+
+static void
+explain_op(List **lines, const WmsStreamPlan *plan, const WmsOpPlan *op)
+{
+	line(lines, 0, "Operator %d: %s", op->id, kind_text(op->kind));
+	explain_input(lines, op->input);
+	if (op->input2)
+		explain_input(lines, op->input2);
+	for (int i = 0; i < op->nkeys; i++)
+		line(lines, 1, "key: %s%s", op->keys[i]->resname, i == op->window_key ? " (closes the group)" : "");
+	if (op->window_key >= 0)
+		line(lines, 1, "window: %s, made %s", window_text(&op->window), op->time_column > 0 ? "by the operator" : "by the feed");
+	line(lines, 1, "state: %s", bound_text(plan, op));
+	for (int i = 0; i < op->naggs; i++)
+		explain_aggregate(lines, op, &op->aggs[i]);
+}
+
+/* ---------------------------------------------------------------- result */
+
+static void
+explain_result(List **lines, const WmsStreamPlan *plan)
+{
+	static const char *const modes[] = {"append", "update", "complete"};
+	ListCell   *lc;
+	StringInfoData key;
+
+	line(lines, 0, "Result: %s mode", modes[plan->mode]);
+	explain_input(lines, plan->final);
+	initStringInfo(&key);
+	foreach(lc, plan->key_columns)
+		appendStringInfo(&key, "%s%s", key.len ? ", " : "",
+						 quote_identifier(NameStr(TupleDescAttr(plan->result_desc, lfirst_int(lc) - 1)->attname)));
+	if (key.len)
+		line(lines, 1, "key: %s%s", key.data, plan->key_not_null ? "" : " (may be NULL)");
+	else
+		line(lines, 1, "no key");
+}
+
+List *
+wms_explain_plan(const WmsStreamPlan *plan)
+{
+	List	   *lines = NIL;
+
+	for (int i = 0; i < plan->nsources; i++)
+		explain_source(&lines, plan, &plan->sources[i]);
+	for (int i = 0; i < plan->nops; i++)
+		explain_op(&lines, plan, &plan->ops[i]);
+	explain_result(&lines, plan);
+	return lines;
+}

@@ -1,0 +1,882 @@
+/*
+ * analyze_group.c
+ *	  A level with GROUP BY or aggregates becomes an operator; so does one that ranks raw rows of a window.
+ *
+ * The level is cut in two.  The *lower query* has its FROM and WHERE and gives, per row, the group's keys, the arguments of the
+ * aggregates and hidden columns.  The level itself goes on with the rest (HAVING as its WHERE, select list, window
+ * functions, ORDER BY ...) over the row set of finished groups: what was a key or an
+ * aggregate there is now a column.
+ *
+ * Columns of an aggregate's lower query, in order: keys; arguments of aggregates with kept arguments;
+ * arguments of the others; the event time, if the operator makes the windows; #ord.
+ *
+ * Who makes the windows.  A window call over the event time that is a key is computed by
+ * the operator from the time, unless a set-returning call is used for something else too: then it must
+ * stay in the lower query.  A key that is made from a window (lower(w), or a column that
+ * is one) and determines it is replaced by the window.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_aggregate.h"
+#include "catalog/pg_operator.h"
+#include "catalog/pg_type.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "optimizer/tlist.h"
+#include "parser/parsetree.h"
+#include "rewrite/rewriteManip.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
+
+#include "analyze/analyze_internal.h"
+
+typedef struct GroupKey
+{
+	Node	   *expr;			/* as the lower query computes it */
+	Node	   *shown;			/* as the definition has it */
+	char	   *name;
+	Oid			eq;
+	AnTime		time;
+	bool		dependent;		/* determined by other keys */
+} GroupKey;
+
+typedef struct Cut
+{
+	Analysis   *a;
+	Query	   *query;			/* the level; its upper half in the end */
+	int			set;			/* range table number that the operator's row set gets while we replace */
+	List	   *keys;			/* GroupKey * */
+	List	   *aggs;			/* Aggref *, different ones */
+	List	   *substs;			/* bounds of windows that stand for them */
+	WmsOpPlan  *op;
+	Query	   *lower;
+	List	   *tlist;			/* of lower */
+} Cut;
+
+/* ---------------------------------------------------------------- keys */
+
+static Oid
+equality_of(Oid type)
+{
+	return lookup_type_cache(type, TYPECACHE_EQ_OPR)->eq_opr;
+}
+
+static GroupKey *
+key_of(Cut *g, Node *expr)
+{
+	ListCell   *lc;
+
+	foreach(lc, g->keys)
+	{
+		GroupKey   *key = lfirst(lc);
+
+		if (equal(key->expr, expr))
+			return key;
+	}
+	return NULL;
+}
+
+static int
+key_number(Cut *g, const GroupKey *key)
+{
+	int			n = 0;
+	ListCell   *lc;
+
+	foreach(lc, g->keys)
+	{
+		n++;
+		if (lfirst(lc) == key)
+			return n;
+	}
+	elog(ERROR, "key not found");
+}
+
+static GroupKey *
+add_key(Cut *g, Node *expr, Node *shown, const char *name, Oid eq, AnTime time)
+{
+	GroupKey   *key = key_of(g, expr);
+
+	if (key)
+		return key;
+	key = palloc0(sizeof(GroupKey));
+	key->expr = expr;
+	key->shown = shown;
+	key->name = name ? pstrdup(name) : psprintf("key %d", list_length(g->keys) + 1);
+	key->eq = eq;
+	key->time = time;
+	g->keys = lappend(g->keys, key);
+	return key;
+}
+
+static bool
+has_fixed_size(const AnTime *time)
+{
+	return time->window.kind == WMS_WINDOW_GRID;
+}
+
+/* The other bound of the same window among the group expressions. */
+static Node *
+other_bound(Cut *g, const AnTime *time)
+{
+	AnTimeKind	wanted = time->kind == AN_LOWER ? AN_UPPER : AN_LOWER;
+	ListCell   *lc;
+
+	foreach(lc, g->query->groupClause)
+	{
+		Node	   *expr = (Node *) get_sortgroupclause_expr(lfirst(lc), g->query->targetList);
+		AnTime		other = wms_an_time(g->a, g->query, expr);
+
+		if (other.kind == wanted && other.watermarked && wms_an_same_window(&other.window, &time->window))
+			return expr;
+	}
+	return NULL;
+}
+
+/* A window of which only bounds are at hand. */
+static Node *
+window_from_bounds(Node *bound, Node *other, const AnTime *time)
+{
+	Node	   *lower = time->kind == AN_LOWER ? bound : other;
+	Node	   *upper = time->kind == AN_UPPER ? bound : other;
+
+	if (lower == NULL)
+		lower = wms_an_shifted(copyObject(upper), time->type, -time->window.size);
+	if (upper == NULL)
+		upper = wms_an_shifted(copyObject(lower), time->type, time->window.size);
+	return wms_an_range(copyObject(lower), copyObject(upper), time->type);
+}
+
+static Node *
+key_column(Cut *g, const GroupKey *key)
+{
+	return (Node *) makeVar(g->set, key_number(g, key), exprType(key->expr), exprTypmod(key->expr), exprCollation(key->expr), 0);
+}
+
+/* A bound of a window as key: the window takes its place, if the bound determines it. */
+static void
+add_bound_key(Cut *g, TargetEntry *tle, AnTime time)
+{
+	Node	   *expr = (Node *) tle->expr;
+	Node	   *other = has_fixed_size(&time) ? NULL : other_bound(g, &time);
+	Node	   *window;
+	bool		upper = time.kind == AN_UPPER;
+	GroupKey   *key;
+
+	if (!has_fixed_size(&time) && other == NULL)
+	{
+		wms_no_one_bound(g->a, expr);
+		return;
+	}
+	if (IsA(expr, FuncExpr))
+		window = linitial(((FuncExpr *) expr)->args);
+	else
+		window = window_from_bounds(expr, other, &time);
+	time.kind = AN_WINDOW;
+	key = add_key(g, window, window, tle->resname, equality_of(exprType(window)), time);
+	wms_an_add_subst(&g->substs, expr, wms_an_bound(key_column(g, key), upper, time.type));
+}
+
+static void
+collect_keys(Cut *g)
+{
+	ListCell   *lc;
+
+	foreach(lc, g->query->groupClause)
+	{
+		SortGroupClause *clause = lfirst_node(SortGroupClause, lc);
+		TargetEntry *tle = get_sortgroupclause_tle(clause, g->query->targetList);
+		AnTime		time = wms_an_time(g->a, g->query, (Node *) tle->expr);
+
+		if (time.watermarked && (time.kind == AN_LOWER || time.kind == AN_UPPER))
+			add_bound_key(g, tle, time);
+		else
+			add_key(g, (Node *) tle->expr, (Node *) tle->expr, tle->resname, clause->eqop, time);
+	}
+}
+
+/* ---------------------------------------------------------------- aggregates */
+
+typedef struct AggsContext
+{
+	Cut		   *g;
+	int			depth;
+} AggsContext;
+
+static bool
+aggs_walker(Node *node, void *arg)
+{
+	AggsContext *context = arg;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+	{
+		context->depth++;
+		query_tree_walker((Query *) node, aggs_walker, context, 0);
+		context->depth--;
+		return false;
+	}
+	if (IsA(node, Aggref) && (int) ((Aggref *) node)->agglevelsup == context->depth)
+	{
+		node = copyObject(node);
+		if (context->depth > 0)
+			IncrementVarSublevelsUp(node, -context->depth, context->depth);
+		if (!list_member(context->g->aggs, node))
+			context->g->aggs = lappend(context->g->aggs, node);
+		return false;
+	}
+	return expression_tree_walker(node, aggs_walker, context);
+}
+
+static void
+collect_aggs(Cut *g)
+{
+	AggsContext context = {g, 0};
+
+	aggs_walker((Node *) g->query->targetList, &context);
+	aggs_walker(g->query->havingQual, &context);
+}
+
+/* What becomes of the level's expressions above the operator. */
+static List *
+upper_substs(Cut *g)
+{
+	List	   *substs = list_copy(g->substs);
+	int			n = list_length(g->keys);
+	ListCell   *lc;
+
+	foreach(lc, g->aggs)
+	{
+		Aggref	   *agg = lfirst(lc);
+
+		wms_an_add_subst(&substs, (Node *) agg, (Node *) makeVar(g->set, ++n, agg->aggtype, -1, agg->aggcollid, 0));
+	}
+	foreach(lc, g->keys)
+	{
+		GroupKey   *key = lfirst(lc);
+
+		if (!IsA(key->expr, Const))
+			wms_an_add_subst(&substs, key->expr, key_column(g, key));
+	}
+	return substs;
+}
+
+/* Columns that the level uses besides: GROUP BY a primary key allows that.  They are the same all over the group. */
+static void
+collect_dependent_keys(Cut *g)
+{
+	List	   *substs = upper_substs(g);
+	List	   *rest = list_make2(wms_an_subst_node((Node *) g->query->targetList, substs), wms_an_subst_node(g->query->havingQual, substs));
+	ListCell   *lc;
+
+	foreach(lc, wms_an_level_vars((Node *) rest, g->set))
+	{
+		Var		   *var = lfirst(lc);
+		GroupKey   *key;
+
+		if (!OidIsValid(equality_of(var->vartype)))
+			continue;			/* found again below */
+		key = add_key(g, (Node *) var, (Node *) var, get_rte_attribute_name(rt_fetch(var->varno, g->query->rtable), var->varattno),
+					  equality_of(var->vartype), wms_an_time(g->a, g->query, (Node *) var));
+		key->dependent = true;
+	}
+}
+
+/* ---------------------------------------------------------------- the window */
+
+static bool
+is_time_key(const GroupKey *key)
+{
+	return key->time.watermarked && !key->dependent && (key->time.kind == AN_WINDOW || key->time.kind == AN_EVENT);
+}
+
+/*
+ * Which key closes the group: the window, or the raw time, which decides when both are there.  -1: none.
+ */
+static int
+find_window_key(Cut *g)
+{
+	GroupKey   *found = NULL;
+	int			result = -1;
+	int			n = 0;
+	ListCell   *lc;
+
+	foreach(lc, g->keys)
+	{
+		GroupKey   *key = lfirst(lc);
+
+		n++;
+		if (!is_time_key(key))
+			continue;
+		if (found)
+		{
+			if (!bms_equal(found->time.sources, key->time.sources) || (found->time.kind == AN_EVENT && key->time.kind == AN_EVENT))
+				wms_no_two_times(g->a, key->shown);
+			else if (found->time.kind == AN_WINDOW && key->time.kind == AN_WINDOW)
+				wms_no_two_windows(g->a, key->shown);
+			else if (found->time.kind == AN_EVENT)
+				continue;
+		}
+		found = key;
+		result = n - 1;
+	}
+	return result;
+}
+
+static void
+set_window(Cut *g)
+{
+	WmsOpPlan  *op = g->op;
+	GroupKey   *key;
+
+	op->window_key = find_window_key(g);
+	if (op->window_key < 0 || g->a->refusal)
+		return;
+	key = list_nth(g->keys, op->window_key);
+	op->bounded = key->time.bounded;
+	op->window = key->time.window;
+	if (key->time.kind == AN_EVENT)
+		op->window.kind = WMS_WINDOW_TIME;
+	if (op->window.kind == WMS_WINDOW_SESSION && !key->time.finished)
+	{
+		if (g->a->options->mode == WMS_UPDATE)
+			wms_no_update_session(g->a, key->shown);
+		else
+			wms_no_sessions_yet(g->a, key->shown);
+	}
+	if (key->time.processing)
+	{
+		if (g->a->has_watermark || list_length(g->a->sources) != 1)
+			wms_no_processing_time(g->a, key->shown);
+		g->a->processing_time = true;
+	}
+}
+
+/* ---------------------------------------------------------------- the lower query */
+
+static void
+make_lower(Cut *g)
+{
+	Query	   *lower = makeNode(Query);
+
+	*lower = *g->query;
+	lower->rtable = copyObject(g->query->rtable);
+	lower->jointree = copyObject(g->query->jointree);
+	lower->targetList = NIL;
+	lower->groupClause = NIL;
+	lower->groupDistinct = false;
+	lower->havingQual = NULL;
+	lower->windowClause = NIL;
+	lower->distinctClause = NIL;
+	lower->hasDistinctOn = false;
+	lower->sortClause = NIL;
+	lower->limitCount = lower->limitOffset = NULL;
+	lower->constraintDeps = NIL;
+	lower->hasAggs = lower->hasWindowFuncs = lower->hasTargetSRFs = false;
+	g->lower = lower;
+}
+
+/* The input column that holds an expression, behind the keys. */
+static AttrNumber
+argument_column(Cut *g, Node *expr)
+{
+	ListCell   *lc;
+	char		name[NAMEDATALEN];
+
+	for_each_from(lc, g->tlist, list_length(g->keys))
+	{
+		TargetEntry *tle = lfirst_node(TargetEntry, lc);
+
+		if (equal(tle->expr, expr))
+			return tle->resno;
+	}
+	snprintf(name, sizeof(name), "arg %d", list_length(g->tlist) + 1 - list_length(g->keys));
+	return wms_an_add_column(&g->tlist, copyObject(expr), name)->resno;
+}
+
+/* An argument as a column of the input, counted from offset; constants may stay where the executor runs the aggregate. */
+static Expr *
+as_column(Cut *g, Expr *expr, int offset, bool constants_stay)
+{
+	AttrNumber	column;
+
+	if (expr == NULL || (constants_stay && IsA(expr, Const)))
+		return expr;
+	column = argument_column(g, (Node *) expr);
+	return (Expr *) makeVar(1, column + offset, exprType((Node *) expr), exprTypmod((Node *) expr), exprCollation((Node *) expr), 0);
+}
+
+static Aggref *
+over_columns(Cut *g, Aggref *agg, int offset, bool constants_stay)
+{
+	Aggref	   *result = copyObject(agg);
+	ListCell   *lc;
+
+	foreach(lc, result->args)
+	{
+		TargetEntry *tle = lfirst_node(TargetEntry, lc);
+
+		tle->expr = as_column(g, tle->expr, offset, constants_stay);
+	}
+	foreach(lc, result->aggdirectargs)
+		lfirst(lc) = as_column(g, lfirst(lc), offset, constants_stay);
+	result->aggfilter = as_column(g, result->aggfilter, offset, constants_stay);
+	return result;
+}
+
+/* Why the arguments of an aggregate must be kept; NULL if its state can be. */
+static const char *
+why_kept(Cut *g, const Aggref *agg)
+{
+	HeapTuple	tuple;
+	Form_pg_aggregate form;
+	const char *why = NULL;
+
+	if (agg->aggkind == AGGKIND_ORDERED_SET)
+		return "an ordered-set aggregate";
+	if (agg->aggkind == AGGKIND_HYPOTHETICAL)
+		return "a hypothetical-set aggregate";
+	if (agg->aggdistinct)
+		return "DISTINCT";
+	if (agg->aggorder)
+		return "ORDER BY";
+	tuple = SearchSysCache1(AGGFNOID, ObjectIdGetDatum(agg->aggfnoid));
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for aggregate %u", agg->aggfnoid);
+	form = (Form_pg_aggregate) GETSTRUCT(tuple);
+	if (form->aggtranstype == INTERNALOID && (!OidIsValid(form->aggserialfn) || !OidIsValid(form->aggdeserialfn)))
+		why = "its state cannot be stored";
+	ReleaseSysCache(tuple);
+	if (why == NULL && g->a->options->force_kept)
+		why = "wmstream.force_kept_arguments is on";
+	return why;
+}
+
+/* "SELECT * FROM kept rows ORDER BY #group, #row", so that rows of a group come in the order of their arrival. */
+static Query *
+sorted_kept_rows(Cut *g, char *name)
+{
+	TypeCacheEntry *type = lookup_type_cache(INT8OID, TYPECACHE_EQ_OPR | TYPECACHE_LT_OPR);
+	TupleDesc	desc = g->op->kept_desc;
+	List	   *tlist = NIL;
+	Query	   *query;
+
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		wms_an_add_column(&tlist, (Node *) makeVar(1, i + 1, att->atttypid, att->atttypmod, att->attcollation, 0), NameStr(att->attname));
+	}
+	query = wms_an_select_from(tlist, wms_rowset_rte(name, desc, name));
+	for (int i = 0; i < 2; i++)
+	{
+		SortGroupClause *sort = makeNode(SortGroupClause);
+
+		sort->tleSortGroupRef = i + 1;
+		sort->eqop = type->eq_opr;
+		sort->sortop = type->lt_opr;
+		sort->hashable = true;
+		list_nth_node(TargetEntry, tlist, i)->ressortgroupref = i + 1;
+		query->sortClause = lappend(query->sortClause, sort);
+	}
+	return query;
+}
+
+/* The aggregates with kept arguments over these rows, one row per group. */
+static void
+make_kept_query(Cut *g, List *calls)
+{
+	char	   *name = psprintf("wms_kept_%d", g->op->id);
+	RangeTblEntry *rte = makeNode(RangeTblEntry);
+	List	   *tlist = NIL;
+	Query	   *query;
+	ListCell   *lc;
+
+	rte->rtekind = RTE_SUBQUERY;
+	rte->subquery = sorted_kept_rows(g, name);
+	rte->eref = makeAlias("kept", NIL);
+	rte->inFromCl = true;
+	foreach(lc, rte->subquery->targetList)
+		rte->eref->colnames = lappend(rte->eref->colnames, makeString(pstrdup(lfirst_node(TargetEntry, lc)->resname)));
+
+	wms_an_add_column(&tlist, (Node *) makeVar(1, 1, INT8OID, -1, InvalidOid, 0), AN_GROUP)->ressortgroupref = 1;
+	foreach(lc, calls)
+		wms_an_add_column(&tlist, lfirst(lc), psprintf("agg %d", list_length(tlist)));
+	query = wms_an_select_from(tlist, rte);
+	query->hasAggs = true;
+	query->sortClause = list_make1(copyObject(linitial(rte->subquery->sortClause)));
+	query->groupClause = copyObject(query->sortClause);
+	g->op->kept_query = query;
+}
+
+/* Columns "#group", "#row", then the arguments that are in the target list so far. */
+static void
+set_kept_desc(Cut *g)
+{
+	int			nkeys = list_length(g->keys);
+	TupleDesc	arguments = wms_an_desc(g->tlist, true);
+	TupleDesc	desc = CreateTemplateTupleDesc(2 + arguments->natts - nkeys);
+
+	TupleDescInitEntry(desc, 1, AN_GROUP, INT8OID, -1, 0);
+	TupleDescInitEntry(desc, 2, AN_ROW, INT8OID, -1, 0);
+	for (int i = nkeys; i < arguments->natts; i++)
+		TupleDescCopyEntry(desc, 3 + i - nkeys, arguments, i + 1);
+	g->op->kept_desc = desc;
+}
+
+static void
+plan_aggregates(Cut *g)
+{
+	WmsOpPlan  *op = g->op;
+	int			offset = 2 - list_length(g->keys);
+	List	   *kept_calls = NIL;
+	int			i = 0;
+	ListCell   *lc;
+
+	op->naggs = list_length(g->aggs);
+	op->aggs = palloc0(sizeof(WmsAggPlan) * Max(op->naggs, 1));
+	foreach(lc, g->aggs)
+	{
+		Aggref	   *agg = lfirst(lc);
+		WmsAggPlan *plan = &op->aggs[i++];
+
+		plan->kept_because = why_kept(g, agg);
+		plan->kept = (plan->kept_because != NULL);
+		if (!plan->kept)
+			continue;
+		plan->aggref = over_columns(g, agg, 0, true);
+		kept_calls = lappend(kept_calls, over_columns(g, agg, offset, true));
+	}
+	set_kept_desc(g);
+	if (kept_calls)
+		make_kept_query(g, kept_calls);
+	i = 0;
+	foreach(lc, g->aggs)
+	{
+		WmsAggPlan *plan = &op->aggs[i++];
+
+		if (!plan->kept)
+			plan->aggref = over_columns(g, lfirst(lc), 0, false);
+	}
+}
+
+/* ---------------------------------------------------------------- the operator makes the windows */
+
+/* Does any expression of the lower query mention an entry of its FROM, or give a set? */
+static bool
+mentions(Query *lower, int rtindex)
+{
+	List	   *parts = list_make2(lower->targetList, lower->jointree);
+	ListCell   *lc;
+
+	foreach(lc, lower->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		if (rte->rtekind == RTE_SUBQUERY)
+			parts = lappend(parts, rte->subquery);
+		else if (rte->rtekind == RTE_FUNCTION)
+			parts = lappend(parts, rte->functions);
+		else if (rte->rtekind == RTE_TABLEFUNC)
+			parts = lappend(parts, rte->tablefunc);
+		else if (rte->rtekind == RTE_VALUES)
+			parts = lappend(parts, rte->values_lists);
+	}
+	foreach(lc, wms_an_level_vars((Node *) parts, -1))
+	{
+		if ((int) ((Var *) lfirst(lc))->varno == rtindex)
+			return true;
+	}
+	return false;
+}
+
+/* The time that a call makes windows of, as an expression of the lower query. */
+static Node *
+time_of_windows(Cut *g, FuncExpr *call, const AnTime *time)
+{
+	Node	   *argument = linitial(call->args);
+
+	if (time->processing)
+		return wms_an_carried(g->a, g->lower, AN_EVT);
+	if (type_is_range(exprType(argument)))	/* a lower window stands for its last microsecond */
+		return wms_an_shifted(wms_an_bound(copyObject(argument), true, time->type), time->type, -1);
+	return copyObject(argument);
+}
+
+/*
+ * Takes the window call out of the lower query where possible, and gives the operator the time instead.
+ * The target list holds keys and arguments at this point.
+ */
+static void
+move_window_to_operator(Cut *g)
+{
+	WmsOpPlan  *op = g->op;
+	GroupKey   *key = op->window_key >= 0 ? list_nth(g->keys, op->window_key) : NULL;
+	TargetEntry *tle;
+	Expr	   *was;
+	FuncExpr   *call = NULL;
+	int			rtindex = 0;
+
+	if (key == NULL || op->window.kind == WMS_WINDOW_TIME || key->time.finished)
+		return;
+	tle = list_nth(g->tlist, op->window_key);
+	was = tle->expr;
+	if (wms_an_call((Node *) was) != WMS_FN_OTHER)
+		call = (FuncExpr *) was;
+	else if (IsA(was, Var))
+	{
+		rtindex = ((Var *) was)->varno;
+		call = wms_an_function_rte_call(rt_fetch(rtindex, g->lower->rtable));
+	}
+	if (call == NULL)
+		return;
+
+	tle->expr = (Expr *) makeNullConst(exprType((Node *) was), -1, InvalidOid);
+	g->lower->targetList = g->tlist;
+	if ((rtindex > 0 && (mentions(g->lower, rtindex) || !wms_an_remove_rte(g->lower, rtindex, true))) ||
+		(call->funcretset && expression_returns_set((Node *) g->tlist)))
+	{
+		tle->expr = was;		/* used otherwise: it stays, and the key is ready-made */
+		return;
+	}
+	if (rtindex > 0)
+	{
+		call = copyObject(call);
+		wms_an_void_rte(rt_fetch(rtindex, g->lower->rtable));
+	}
+	op->time_column = wms_an_add_column(&g->tlist, time_of_windows(g, call, &key->time), "time")->resno;
+}
+
+/* Rows without a window make no group, also where nothing watches over their times. */
+static void
+leave_out_null_windows(Cut *g)
+{
+	ListCell   *lc;
+
+	foreach(lc, g->keys)
+	{
+		GroupKey   *key = lfirst(lc);
+		NullTest   *test;
+
+		if (key->time.kind == AN_NONE || key->time.watermarked || expression_returns_set(key->expr))
+			continue;
+		test = makeNode(NullTest);
+		test->arg = copyObject((Expr *) key->expr);
+		test->nulltesttype = IS_NOT_NULL;
+		test->location = -1;
+		g->lower->jointree->quals = make_and_qual(g->lower->jointree->quals, (Node *) test);
+	}
+}
+
+/* ---------------------------------------------------------------- finishing both halves */
+
+/* Adds #ord and makes the operator's input of the lower query. */
+static void
+finish_lower(Cut *g)
+{
+	Query	   *lower = g->lower;
+	int			ord_column = 0;
+
+	lower->targetList = g->tlist;
+	if (wms_an_has_raw_rows(g->a, lower))
+		ord_column = wms_an_add_column(&g->tlist, wms_an_carried(g->a, lower, AN_ORD), AN_ORD)->resno;
+	lower->targetList = g->tlist;
+	lower->hasTargetSRFs = expression_returns_set((Node *) g->tlist);
+	g->op->input = wms_an_input(g->a, lower, ord_column);
+	g->op->input_desc = wms_an_desc(lower->targetList, true);
+}
+
+static void
+set_keys(Cut *g)
+{
+	WmsOpPlan  *op = g->op;
+	Bitmapset  *dependent = NULL;
+	int			i = 0;
+	ListCell   *lc;
+
+	op->nkeys = list_length(g->keys);
+	op->keys = palloc0(sizeof(TargetEntry *) * Max(op->nkeys, 1));
+	op->key_eq = palloc0(sizeof(Oid) * Max(op->nkeys, 1));
+	foreach(lc, g->keys)
+	{
+		GroupKey   *key = lfirst(lc);
+
+		op->keys[i] = makeTargetEntry((Expr *) copyObject(key->shown), i + 1, key->name, false);
+		op->key_eq[i] = key->eq;
+		if (key->dependent)
+			dependent = bms_add_member(dependent, i);
+		i++;
+	}
+	g->a->dependent = lappend(g->a->dependent, dependent);
+}
+
+/* What is known of the operator's row set. */
+static void
+add_op_set(Cut *g, List *sources)
+{
+	WmsOpPlan  *op = g->op;
+	AnSet	   *set = wms_an_add_set(g->a, psprintf("wms_op_%d", op->id), op->out_desc);
+	int			i = 0;
+	ListCell   *lc;
+
+	set->op = op->id;
+	set->sources = list_copy(sources);
+	foreach(lc, g->keys)
+	{
+		GroupKey   *key = lfirst(lc);
+
+		set->not_null[i] = key->time.kind != AN_NONE || wms_an_not_null(g->a, g->query, key->expr);
+		set->times[i] = key->time;
+		set->times[i].finished = key->time.watermarked;
+		i++;
+	}
+}
+
+static WmsOpPlan *
+new_op(Analysis *a, WmsOpKind kind)
+{
+	WmsOpPlan  *op = palloc0(sizeof(WmsOpPlan));
+
+	op->kind = kind;
+	op->id = list_length(a->ops);
+	op->window_key = -1;
+	a->ops = lappend(a->ops, op);
+	return op;
+}
+
+static void
+set_aggregate_out(Cut *g)
+{
+	List	   *tlist = NIL;
+	int			n = 0;
+	ListCell   *lc;
+
+	foreach(lc, g->keys)
+		wms_an_add_column(&tlist, ((GroupKey *) lfirst(lc))->expr, ((GroupKey *) lfirst(lc))->name);
+	foreach(lc, g->aggs)
+		wms_an_add_column(&tlist, lfirst(lc), psprintf("agg %d", ++n));
+	g->op->out_desc = wms_an_desc(tlist, true);
+}
+
+static RangeTblEntry *
+op_rte(const WmsOpPlan *op)
+{
+	char	   *name = psprintf("wms_op_%d", op->id);
+
+	return wms_rowset_rte(name, op->out_desc, name);
+}
+
+static void
+finish_upper(Cut *g)
+{
+	Query	   *query = g->query;
+	Node	   *having;
+
+	wms_an_subst(query, upper_substs(g));
+	having = query->havingQual;
+	query->havingQual = NULL;
+	query->groupClause = NIL;
+	query->groupDistinct = false;
+	query->hasAggs = false;
+	query->constraintDeps = NIL;
+	wms_an_only_set(query, op_rte(g->op), g->set);
+	if (having)
+	{
+		if (g->set != 1)
+			ChangeVarNodes(having, g->set, 1, 0);
+		query->jointree->quals = having;
+	}
+	query->hasTargetSRFs = expression_returns_set((Node *) query->targetList);
+	wms_an_drop_junk(query);
+}
+
+/* Cuts a level with GROUP BY or aggregates in two. */
+void
+wms_an_cut_group(Analysis *a, Query *query)
+{
+	Cut			g = {.a = a,.query = query,.set = list_length(query->rtable) + 1};
+
+	if (query->groupingSets)
+	{
+		wms_no_clause(a, "GROUPING SETS, ROLLUP or CUBE", -1, "Create one stream for each grouping.");
+		return;
+	}
+	collect_keys(&g);
+	collect_aggs(&g);
+	if (a->refusal == NULL)
+		collect_dependent_keys(&g);
+	if (a->refusal)
+		return;
+
+	g.op = new_op(a, WMS_OP_AGGREGATE);
+	g.op->global = (query->groupClause == NIL);
+	set_window(&g);
+	if (a->refusal)
+		return;
+	make_lower(&g);
+	for (int i = 0; i < list_length(g.keys); i++)
+	{
+		GroupKey   *key = list_nth(g.keys, i);
+
+		wms_an_add_column(&g.tlist, copyObject(key->expr), key->name);
+	}
+	plan_aggregates(&g);
+	move_window_to_operator(&g);
+	leave_out_null_windows(&g);
+	set_keys(&g);
+	set_aggregate_out(&g);
+	finish_lower(&g);
+	add_op_set(&g, g.op->input->sources);
+	finish_upper(&g);
+}
+
+/* ---------------------------------------------------------------- raw rows held until their window closes */
+
+/*
+ * Cuts a level that ranks raw rows: everything but FROM and WHERE goes on above, over the rows of windows that have
+ * closed.  window: the expression in PARTITION BY or DISTINCT ON.
+ */
+void
+wms_an_cut_collect(Analysis *a, Query *query, Node *window)
+{
+	Cut			g = {.a = a,.query = query,.set = list_length(query->rtable) + 1};
+	AnTime		time = wms_an_time(a, query, window);
+	Node	   *whole = window;
+	List	   *substs = NIL;
+	ListCell   *lc;
+
+	if (time.kind == AN_LOWER || time.kind == AN_UPPER)
+	{
+		whole = IsA(window, FuncExpr) ? linitial(((FuncExpr *) window)->args) : window_from_bounds(window, NULL, &time);
+		time.kind = AN_WINDOW;
+	}
+	add_key(&g, whole, window, "window", equality_of(exprType(whole)), time);
+	g.op = new_op(a, WMS_OP_COLLECT);
+	set_window(&g);
+	if (a->refusal)
+		return;
+	make_lower(&g);
+	wms_an_add_column(&g.tlist, copyObject(whole), "window");
+	wms_an_add_subst(&substs, whole, key_column(&g, linitial(g.keys)));
+	foreach(lc, wms_an_level_vars(wms_an_subst_node((Node *) query->targetList, substs), g.set))
+	{
+		Var		   *var = lfirst(lc);
+		TargetEntry *tle = wms_an_add_column(&g.tlist, (Node *) copyObject(var),
+											 get_rte_attribute_name(rt_fetch(var->varno, query->rtable), var->varattno));
+
+		wms_an_add_subst(&substs, (Node *) var, (Node *) makeVar(g.set, tle->resno, var->vartype, var->vartypmod, var->varcollid, 0));
+	}
+	set_keys(&g);
+	g.op->out_desc = wms_an_desc(g.tlist, true);
+	finish_lower(&g);
+	add_op_set(&g, g.op->input->sources);
+
+	wms_an_subst(query, substs);
+	wms_an_only_set(query, op_rte(g.op), g.set);
+	query->hasTargetSRFs = expression_returns_set((Node *) query->targetList);
+	wms_an_drop_junk(query);
+}

@@ -1,0 +1,188 @@
+/*
+ * analyze_internal.h
+ *	  What the files of this room share.
+ *
+ * A *level* is one Query with its own FROM.  A level is *streamed* when rows of a
+ * source, or of an operator, come in through its FROM.  A *set* is a named row
+ * set and what we know of its columns.
+ *
+ * Refusals: the first reason found is put into Analysis.refusal, and everybody
+ * returns; functions that may find one are void and their callers look.
+ *
+ * All trees are our own copies and are changed in place.
+ */
+#ifndef WMS_ANALYZE_INTERNAL_H
+#define WMS_ANALYZE_INTERNAL_H
+
+#include "analyze/analyze.h"
+#include "nodes/bitmapset.h"
+
+#define AN_ORD "#ord"
+#define AN_EVT "#evt"
+#define AN_GROUP "#group"
+#define AN_ROW "#row"
+
+typedef enum AnTimeKind
+{
+	AN_NONE,
+	AN_EVENT,					/* a time of rows */
+	AN_WINDOW,					/* a range over it */
+	AN_LOWER,					/* bounds of such a range */
+	AN_UPPER
+} AnTimeKind;
+
+/* Where the time in an expression comes from. */
+typedef struct AnTime
+{
+	AnTimeKind	kind;
+	WmsWindowSpec window;		/* WINDOW, LOWER, UPPER */
+	Oid			type;			/* of the time: timestamptz or timestamp */
+	bool		watermarked;	/* of a watermark() or of the clock; false: a window of any other column */
+	bool		bounded;		/* and W moves over it */
+	bool		processing;		/* the clock */
+	bool		finished;		/* given by an operator at the moment when W passed it */
+	Bitmapset  *sources;
+} AnTime;
+
+typedef struct AnSet
+{
+	char	   *name;
+	TupleDesc	desc;
+	int			op;				/* the operator that fills it, -1: a source */
+	bool		raw;			/* rows before the watermark */
+	int			source;			/* index, when op is -1 */
+	List	   *sources;		/* all whose rows flow in */
+	AttrNumber	ord;			/* columns #ord and #evt, 0: none */
+	AttrNumber	evt;
+	AnTime	   *times;			/* of each column */
+	bool	   *not_null;
+} AnSet;
+
+typedef struct Analysis
+{
+	const WmsOptions *options;
+	WmsRefusal *refusal;		/* the first reason to say no */
+	bool		has_watermark;	/* some watermark() was found */
+	bool		processing_time;
+	List	   *sources;		/* WmsSourcePlan * */
+	List	   *ops;			/* WmsOpPlan *, innermost first */
+	List	   *dependent;		/* of each operator: Bitmapset of keys (0-based) that other keys determine */
+	List	   *sets;			/* AnSet * */
+	List	   *notices;
+	List	   *relids;
+	List	   *static_told;	/* relids for which the NOTICE is there */
+} Analysis;
+
+/* from: an expression of a level, to: what stands for it there. */
+typedef struct AnSubst
+{
+	Node	   *from;
+	Node	   *to;
+} AnSubst;
+
+/* analyze_query.c */
+extern WmsInputPlan *wms_an_input(Analysis *a, Query *query, int ord_column);
+extern void wms_an_notice(Analysis *a, const char *format,...) pg_attribute_printf(2, 3);
+extern AnSet *wms_an_set(Analysis *a, const char *name);
+extern AnSet *wms_an_add_set(Analysis *a, char *name, TupleDesc desc);
+
+/* analyze_tree.c */
+extern void wms_an_prepare(Analysis *a, Query *query);
+extern void wms_an_subst(Query *query, List *substs);
+extern Node *wms_an_subst_node(Node *node, List *substs);
+extern void wms_an_add_subst(List **substs, Node *from, Node *to);
+extern List *wms_an_level_vars(Node *node, int except_varno);
+extern Bitmapset *wms_an_used_rtes(const Query *query);
+extern bool wms_an_refers_outside(Query *query);
+extern bool wms_an_streamed(Analysis *a, const Query *query);
+extern List *wms_an_streamed_rtes(Analysis *a, const Query *query);
+extern bool wms_an_has_raw_rows(Analysis *a, const Query *query);
+extern List *wms_an_sets_below(Analysis *a, const Query *query);
+extern Node *wms_an_carried(Analysis *a, Query *query, const char *name);
+extern AttrNumber wms_an_carry(Analysis *a, Query *query, const char *name);
+extern bool wms_an_remove_rte(Query *query, int rtindex, bool really);
+extern void wms_an_pull_up(Analysis *a, Query *query);
+extern void wms_an_void_rte(RangeTblEntry *rte);
+extern void wms_an_only_set(Query *query, RangeTblEntry *rte, int rtindex);
+extern void wms_an_drop_junk(Query *query);
+extern TupleDesc wms_an_desc(List *tlist, bool junk_too);
+extern TargetEntry *wms_an_add_column(List **tlist, Node *expr, const char *name);
+extern void wms_an_whole_rows(Query *query, int rtindex, TupleDesc desc, Oid rowtype);
+extern List *wms_an_leaves(const Query *query);
+extern Query *wms_an_select_from(List *tlist, RangeTblEntry *rte);
+
+/* analyze_source.c */
+extern void wms_an_find_sources(Analysis *a, Query *query);
+extern void wms_an_static_tables(Analysis *a, Query *query);
+
+/* analyze_time.c */
+extern AnTime wms_an_time(Analysis *a, Query *query, Node *expr);
+extern WmsFunction wms_an_call(Node *expr);
+extern bool wms_an_is_now(Node *expr);
+extern void wms_an_check_call(Analysis *a, FuncExpr *call);
+extern void wms_an_spec(const FuncExpr *call, WmsWindowSpec *spec);
+extern FuncExpr *wms_an_function_rte_call(const RangeTblEntry *rte);
+extern bool wms_an_not_null(Analysis *a, Query *query, Node *expr);
+extern Node *wms_an_bound(Node *range, bool upper, Oid time_type);
+extern Node *wms_an_shifted(Node *time, Oid time_type, int64 us);
+extern Node *wms_an_range(Node *lower, Node *upper, Oid time_type);
+extern Oid	wms_an_range_type(Oid time_type);
+extern bool wms_an_same_window(const WmsWindowSpec *a, const WmsWindowSpec *b);
+extern Node *wms_an_pushed_down(Node *expr, int rtindex, const Query *sub);
+
+/* analyze_group.c */
+extern void wms_an_cut_group(Analysis *a, Query *query);
+extern void wms_an_cut_collect(Analysis *a, Query *query, Node *window);
+
+/* analyze_output.c */
+extern void wms_an_output(Analysis *a, Query *query, WmsStreamPlan *plan);
+
+/* analyze_fingerprint.c */
+extern uint64 wms_an_fingerprint(const WmsStreamPlan *plan);
+
+/* analyze_refuse.c: reasons to say no; where gives the position */
+extern void wms_no_clause(Analysis *a, const char *clause, int location, const char *hint);
+extern void wms_no_order_or_limit(Analysis *a, const char *clause, int location);
+extern void wms_no_sessions_yet(Analysis *a, Node *where);
+extern void wms_no_dedup_yet(Analysis *a, Node *where);
+extern void wms_no_join_yet(Analysis *a, Node *where);
+extern void wms_no_volatile(Analysis *a, Oid function, int location);
+extern void wms_no_outer_reference(Analysis *a);
+extern void wms_no_nullable_stream(Analysis *a);
+extern void wms_no_mixed_union(Analysis *a);
+extern void wms_no_constant(Analysis *a, Node *where, const char *what);
+extern void wms_no_null_argument(Analysis *a, Node *where, const char *what);
+extern void wms_no_delay(Analysis *a, Node *where);
+extern void wms_no_watermark_here(Analysis *a, Node *where);
+extern void wms_no_second_watermark(Analysis *a, Node *where);
+extern void wms_no_watermark_above(Analysis *a, Node *where, const char *what);
+extern void wms_no_event_time_of(Analysis *a, Node *where, const char *what);
+extern void wms_no_time_type(Analysis *a, Node *where, Oid type);
+extern void wms_no_stable_time(Analysis *a, Node *where);
+extern void wms_no_one_source(Analysis *a, Node *where);
+extern void wms_no_union_source(Analysis *a, Node *where);
+extern void wms_no_source(Analysis *a);
+extern void wms_no_single_source(Analysis *a, int ntables);
+extern void wms_no_too_many_sources(Analysis *a);
+extern void wms_no_such_table(Analysis *a, const char *name, const char *kind, const char *hint);
+extern void wms_no_own_result(Analysis *a, const char *name);
+extern void wms_no_row_security(Analysis *a, const char *name);
+extern void wms_no_system_column(Analysis *a, Node *where);
+extern void wms_no_virtual_column(Analysis *a, Node *where);
+extern void wms_no_two_windows(Analysis *a, Node *where);
+extern void wms_no_two_times(Analysis *a, Node *where);
+extern void wms_no_one_bound(Analysis *a, Node *where);
+extern void wms_no_processing_time(Analysis *a, Node *where);
+extern void wms_no_append_group(Analysis *a, Node *where, bool window_of_other);
+extern void wms_no_append_bound(Analysis *a, Node *where);
+extern void wms_no_complete(Analysis *a);
+extern void wms_no_chain(Analysis *a);
+extern void wms_no_window_partition(Analysis *a, Node *where);
+extern void wms_no_window_functions_in(Analysis *a, const char *what, Node *where);
+extern void wms_no_hidden_key(Analysis *a, const char *what, const char *key, Node *where);
+extern void wms_no_rows_of_group(Analysis *a, const char *what);
+extern void wms_no_lateness(Analysis *a);
+extern void wms_no_update_session(Analysis *a, Node *where);
+extern void wms_no_type(Analysis *a, const char *column, Oid type);
+
+#endif							/* WMS_ANALYZE_INTERNAL_H */

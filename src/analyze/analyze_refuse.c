@@ -1,0 +1,335 @@
+/*
+ * analyze_refuse.c
+ *	  One short function per reason to say no.
+ *
+ * Each writes a refusal with the position of the offending expression, unless one is there
+ * already: the first is what the user sees.  The hint names the way out.  README.md's list of what is refused
+ * follows this file.
+ */
+#include "postgres.h"
+
+#include "nodes/nodeFuncs.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/regproc.h"
+
+#include "analyze/analyze_internal.h"
+
+#define SAY_NO(a, ...) \
+	do { if ((a)->refusal == NULL) (a)->refusal = wms_refuse(__VA_ARGS__); } while (0)
+
+#define NOT_SUPPORTED ERRCODE_FEATURE_NOT_SUPPORTED
+#define BAD_VALUE ERRCODE_INVALID_PARAMETER_VALUE
+
+/* ---------------------------------------------------------------- clauses */
+
+void
+wms_no_clause(Analysis *a, const char *clause, int location, const char *hint)
+{
+	SAY_NO(a, NOT_SUPPORTED, location, hint, "a stream cannot have %s", clause);
+}
+
+void
+wms_no_order_or_limit(Analysis *a, const char *clause, int location)
+{
+	SAY_NO(a, NOT_SUPPORTED, location,
+		   "Order the rows when you read the result. Rows of a window can be ranked with row_number() OVER (PARTITION BY the window ...).",
+		   "%s is possible only above the aggregate of a stream in complete mode", clause);
+}
+
+void
+wms_no_volatile(Analysis *a, Oid function, int location)
+{
+	SAY_NO(a, NOT_SUPPORTED, location, "Compute the value when the row is inserted, for example as a column default.",
+		   "volatile function %s cannot be used in a stream", format_procedure(function));
+}
+
+void
+wms_no_outer_reference(Analysis *a)
+{
+	SAY_NO(a, NOT_SUPPORTED, -1, "Join the stream in FROM instead.",
+		   "a subquery that reads a stream cannot refer to the query around it");
+}
+
+void
+wms_no_nullable_stream(Analysis *a)
+{
+	SAY_NO(a, NOT_SUPPORTED, -1, "Put the stream on the other side: stream LEFT JOIN table.",
+		   "a stream cannot be on the nullable side of an outer join with a static table");
+}
+
+void
+wms_no_mixed_union(Analysis *a)
+{
+	SAY_NO(a, NOT_SUPPORTED, -1, "Give each branch a watermark() (its delay may be NULL), or leave the static branch out.",
+		   "a branch of UNION ALL reads no stream");
+}
+
+/* ---------------------------------------------------------------- not there yet */
+
+void
+wms_no_sessions_yet(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Use window() or cumulate_window().",
+		   "session windows are not available yet");
+}
+
+void
+wms_no_dedup_yet(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, where ? exprLocation(where) : -1, "Group by the columns, with a window among them.",
+		   "DISTINCT over a stream is not available yet");
+}
+
+void
+wms_no_join_yet(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, where ? exprLocation(where) : -1, "Join a stream with static tables only.",
+		   "joins of two streams are not available yet");
+}
+
+/* ---------------------------------------------------------------- arguments */
+
+void
+wms_no_constant(Analysis *a, Node *where, const char *what)
+{
+	SAY_NO(a, BAD_VALUE, exprLocation(where), "Write it as a literal, for example '10 minutes'.", "%s must be a constant", what);
+}
+
+void
+wms_no_null_argument(Analysis *a, Node *where, const char *what)
+{
+	SAY_NO(a, BAD_VALUE, exprLocation(where), "Give a value, or leave the argument out.", "%s must not be NULL", what);
+}
+
+void
+wms_no_delay(Analysis *a, Node *where)
+{
+	SAY_NO(a, BAD_VALUE, exprLocation(where), "Give zero or more; a month counts 31 days.", "delay of a watermark must not be negative");
+}
+
+/* ---------------------------------------------------------------- watermark() */
+
+void
+wms_no_watermark_here(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Put it into the WHERE clause beside its table, joined to other conditions by AND.",
+		   "watermark() cannot stand here");
+}
+
+void
+wms_no_second_watermark(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Keep one of them.", "a source can have only one watermark()");
+}
+
+void
+wms_no_watermark_above(Analysis *a, Node *where, const char *what)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Move watermark() into the subquery, beside its table.",
+		   "watermark() cannot stand above %s", what);
+}
+
+void
+wms_no_event_time_of(Analysis *a, Node *where, const char *what)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Compute the event time from columns of its table.",
+		   "an event time cannot contain %s", what);
+}
+
+void
+wms_no_time_type(Analysis *a, Node *where, Oid type)
+{
+	SAY_NO(a, ERRCODE_DATATYPE_MISMATCH, exprLocation(where),
+		   "Use a column of type timestamptz or timestamp, or an immutable conversion such as to_timestamp(seconds).",
+		   "event time has type %s", format_type_be(type));
+}
+
+void
+wms_no_stable_time(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where),
+		   "Store the time as timestamptz or timestamp, or convert it with AT TIME ZONE and a fixed zone: a cast depends on the session's time zone.",
+		   "event time must be an immutable expression");
+}
+
+void
+wms_no_one_source(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Use columns of exactly one table.", "the event time must come from one source");
+}
+
+void
+wms_no_union_source(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Give each branch its own watermark().",
+		   "the event time of a UNION ALL comes from different tables");
+}
+
+/* ---------------------------------------------------------------- sources */
+
+void
+wms_no_source(Analysis *a)
+{
+	SAY_NO(a, NOT_SUPPORTED, -1, "Read at least one table.", "the query reads no table");
+}
+
+void
+wms_no_single_source(Analysis *a, int ntables)
+{
+	SAY_NO(a, NOT_SUPPORTED, -1, "Name the event time of the stream in WHERE: wmstream.watermark(column, delay); its delay may be NULL.",
+		   "the query reads %d tables, and no watermark() says which is the stream", ntables);
+}
+
+void
+wms_no_too_many_sources(Analysis *a)
+{
+	SAY_NO(a, ERRCODE_PROGRAM_LIMIT_EXCEEDED, -1, "Split the query into several streams.",
+		   "a stream can have at most %d sources", WMS_MAX_SOURCES);
+}
+
+void
+wms_no_such_table(Analysis *a, const char *name, const char *kind, const char *hint)
+{
+	SAY_NO(a, ERRCODE_WRONG_OBJECT_TYPE, -1, hint, "\"%s\" is %s and cannot be a stream source", name, kind);
+}
+
+void
+wms_no_own_result(Analysis *a, const char *name)
+{
+	SAY_NO(a, ERRCODE_INVALID_OBJECT_DEFINITION, -1, "Write into another table.", "a stream cannot read its own result \"%s\"", name);
+}
+
+void
+wms_no_row_security(Analysis *a, const char *name)
+{
+	SAY_NO(a, ERRCODE_INSUFFICIENT_PRIVILEGE, -1, "Let the stream's owner bypass it: BYPASSRLS, or NO FORCE ROW LEVEL SECURITY for the owner of the table.",
+		   "row-level security of \"%s\" would apply to the stream", name);
+}
+
+void
+wms_no_system_column(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Use a column of the table.", "system columns of a stream source cannot be read");
+}
+
+void
+wms_no_virtual_column(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Make the column STORED, or write its expression into the query.",
+		   "virtual generated columns of a stream source cannot be read");
+}
+
+/* ---------------------------------------------------------------- groups */
+
+void
+wms_no_two_windows(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Create one stream per window, or build one window on the other in a subquery.",
+		   "two different windows in one operator");
+}
+
+void
+wms_no_two_times(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Keep the one that decides when a group is finished.", "two event times in one operator");
+}
+
+void
+wms_no_one_bound(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Group by the window itself, or by both bounds.",
+		   "one bound does not tell a cumulating or session window");
+}
+
+void
+wms_no_processing_time(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Use the event time that watermark() names, or read one table and leave watermark() out.",
+		   "windows of the clock need exactly one source and no watermark()");
+}
+
+void
+wms_no_append_group(Analysis *a, Node *where, bool window_of_other)
+{
+	if (window_of_other)
+		SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Add wmstream.watermark(column, delay) to WHERE with the same column as the window.",
+			   "append mode needs a window over an event time with a watermark, and this window's time has none");
+	else
+		SAY_NO(a, NOT_SUPPORTED, where ? exprLocation(where) : -1,
+			   "Group by wmstream.window(event time, size) too, with a watermark() on that event time; or use output_mode => 'update' or 'complete'.",
+			   "append mode needs a watermarked window or event time among the group keys");
+}
+
+void
+wms_no_append_bound(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Give every source of the group a delay, or use output_mode => 'update'.",
+		   "append mode needs a watermark, and a delay of NULL declares a source without one");
+}
+
+void
+wms_no_complete(Analysis *a)
+{
+	SAY_NO(a, NOT_SUPPORTED, -1, "Use output_mode => 'append'.", "complete mode needs an aggregate");
+}
+
+void
+wms_no_chain(Analysis *a)
+{
+	SAY_NO(a, NOT_SUPPORTED, -1, "Use output_mode => 'append', or create two streams, one reading the other's result.",
+		   "several stateful operators in one stream are possible in append mode only");
+}
+
+void
+wms_no_window_partition(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, where ? exprLocation(where) : -1,
+		   "Add the window to PARTITION BY, or rank the rows when you read the result.",
+		   "the PARTITION BY of a window function over a stream must hold the window");
+}
+
+void
+wms_no_window_functions_in(Analysis *a, const char *what, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "It needs groups that change no more: use append mode without allowed_lateness, or complete mode.",
+		   "%s is not possible", what);
+}
+
+void
+wms_no_update_session(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Use output_mode => 'append' or 'complete'.", "session windows are not possible in update mode");
+}
+
+/* ---------------------------------------------------------------- the result */
+
+void
+wms_no_hidden_key(Analysis *a, const char *what, const char *key, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where),
+		   "Add the column to the SELECT list. A window may be shown as lower(w) AS window_start; a cumulating one needs both bounds, or itself.",
+		   "%s needs all group keys among the result's columns, and \"%s\" is not", what, key);
+}
+
+void
+wms_no_rows_of_group(Analysis *a, const char *what)
+{
+	SAY_NO(a, NOT_SUPPORTED, -1, "Join static tables below the aggregate, and expand sets when you read the result.",
+		   "%s needs one result row per group", what);
+}
+
+void
+wms_no_lateness(Analysis *a)
+{
+	SAY_NO(a, a->options->lateness_us < 0 ? BAD_VALUE : NOT_SUPPORTED, -1, "Leave allowed_lateness out, or give the watermark a longer delay.",
+		   a->options->lateness_us < 0 ? "allowed_lateness must not be negative"
+		   : "allowed_lateness is for a window aggregate at the top of the query only");
+}
+
+void
+wms_no_type(Analysis *a, const char *column, Oid type)
+{
+	SAY_NO(a, ERRCODE_INVALID_TABLE_DEFINITION, -1, "Cast it to a type that a table can hold.",
+		   "result column \"%s\" has pseudo-type %s", column, format_type_be(type));
+}

@@ -1,0 +1,473 @@
+/*
+ * analyze_time.c
+ *	  Where the time in an expression comes from: a source's event time, a window of
+ *	  one, a bound of such a window, or nothing that a watermark closes.
+ *
+ * An expression is followed down: through Vars of subqueries to what stands there,
+ * through all branches of a UNION ALL, down to a column of a row set.  There the answer is
+ * known: a source's set has its event-time expression, an operator's set remembers what
+ * its columns were.  Calls of window functions are taken apart on the way.
+ *
+ * Also here: calls of our own functions and their constant arguments.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "catalog/pg_attribute.h"
+#include "catalog/pg_type.h"
+#include "nodes/makefuncs.h"
+#include "nodes/nodeFuncs.h"
+#include "optimizer/optimizer.h"
+#include "parser/parsetree.h"
+#include "rewrite/rewriteManip.h"
+#include "utils/fmgroids.h"
+#include "utils/lsyscache.h"
+#include "utils/syscache.h"
+#include "utils/timestamp.h"
+#include "utils/typcache.h"
+
+#include "analyze/analyze_internal.h"
+
+static const AnTime no_time = {.kind = AN_NONE};
+
+/* ---------------------------------------------------------------- calls of our functions */
+
+/* What the call is; WMS_FN_OTHER for everything else. */
+WmsFunction
+wms_an_call(Node *expr)
+{
+	return expr && IsA(expr, FuncExpr) ? wms_function_kind(((FuncExpr *) expr)->funcid) : WMS_FN_OTHER;
+}
+
+static WmsWindowKind
+window_kind(WmsFunction function)
+{
+	return function == WMS_FN_CUMULATE ? WMS_WINDOW_CUMULATE : function == WMS_FN_SESSION ? WMS_WINDOW_SESSION : WMS_WINDOW_GRID;
+}
+
+static const Interval *
+interval_argument(const FuncExpr *call, int n)
+{
+	Node	   *argument = n < list_length(call->args) ? list_nth(call->args, n) : NULL;
+
+	return argument && IsA(argument, Const) && !((Const *) argument)->constisnull ?
+		DatumGetIntervalP(((Const *) argument)->constvalue) : NULL;
+}
+
+static WmsRefusal *
+read_spec(const FuncExpr *call, WmsWindowSpec *spec)
+{
+	WmsFunction function = wms_function_kind(call->funcid);
+	bool		cumulates = function == WMS_FN_CUMULATE;
+	const Interval *first = interval_argument(call, 1);
+	const Interval *second = interval_argument(call, 2);
+	WmsRefusal *refusal;
+
+	if (function == WMS_FN_SESSION && first == NULL)
+	{
+		memset(spec, 0, sizeof(*spec));
+		spec->kind = WMS_WINDOW_SESSION;	/* the gap comes with each row */
+		return NULL;
+	}
+	if (cumulates)
+		refusal = wms_window_spec(WMS_WINDOW_CUMULATE, second, first, interval_argument(call, 3), spec);
+	else
+		refusal = wms_window_spec(window_kind(function), first, second, interval_argument(call, 3), spec);
+	if (refusal == NULL && spec->slide > 0)
+	{
+		/* one and the same grid is to look the same */
+		spec->offset %= spec->slide;
+		if (spec->offset < 0)
+			spec->offset += spec->slide;
+	}
+	return refusal;
+}
+
+/* The window of a call that was checked. */
+void
+wms_an_spec(const FuncExpr *call, WmsWindowSpec *spec)
+{
+	if (read_spec(call, spec) != NULL)
+		elog(ERROR, "window call was not checked");
+}
+
+static const char *
+argument_name(WmsFunction function, int n)
+{
+	static const char *const window_names[] = {"", "size", "slide", "start_offset"};
+	static const char *const cumulate_names[] = {"", "step", "max_size", "start_offset"};
+
+	if (function == WMS_FN_SESSION)
+		return "gap";
+	if (function == WMS_FN_WATERMARK)
+		return "delay";
+	n = Min(n, 3);
+	return function == WMS_FN_CUMULATE ? cumulate_names[n] : window_names[n];
+}
+
+/* Are the arguments behind the time constants, and do the sizes make sense? */
+void
+wms_an_check_call(Analysis *a, FuncExpr *call)
+{
+	WmsFunction function = wms_function_kind(call->funcid);
+	WmsWindowSpec spec;
+	WmsRefusal *refusal;
+
+	for (int n = 1; n < list_length(call->args); n++)
+	{
+		Node	   *argument = list_nth(call->args, n);
+
+		if (!IsA(argument, Const))
+		{
+			if (function == WMS_FN_SESSION)
+				return;
+			wms_no_constant(a, argument, argument_name(function, n));
+			return;
+		}
+		if (((Const *) argument)->constisnull && function != WMS_FN_WATERMARK)
+		{
+			wms_no_null_argument(a, argument, argument_name(function, n));
+			return;
+		}
+	}
+	if (function == WMS_FN_WATERMARK)
+		return;					/* its delay is checked with its source */
+	refusal = read_spec(call, &spec);
+	if (refusal && a->refusal == NULL)
+	{
+		refusal->location = list_length(call->args) > 1 ? exprLocation(lsecond(call->args)) : call->location;
+		a->refusal = refusal;
+	}
+}
+
+/* The call in FROM, when the entry is one call of one function with one column. */
+FuncExpr *
+wms_an_function_rte_call(const RangeTblEntry *rte)
+{
+	RangeTblFunction *function;
+
+	if (rte->rtekind != RTE_FUNCTION || rte->funcordinality || list_length(rte->functions) != 1)
+		return NULL;
+	function = linitial_node(RangeTblFunction, rte->functions);
+	return wms_an_call(function->funcexpr) != WMS_FN_OTHER ? (FuncExpr *) function->funcexpr : NULL;
+}
+
+bool
+wms_an_is_now(Node *expr)
+{
+	if (IsA(expr, FuncExpr))
+	{
+		Oid			funcid = ((FuncExpr *) expr)->funcid;
+
+		return funcid == F_NOW || funcid == F_TRANSACTION_TIMESTAMP;
+	}
+	return IsA(expr, SQLValueFunction) && ((SQLValueFunction *) expr)->op == SVFOP_CURRENT_TIMESTAMP;
+}
+
+/* ---------------------------------------------------------------- expressions about windows */
+
+Oid
+wms_an_range_type(Oid time_type)
+{
+	return time_type == TIMESTAMPOID ? TSRANGEOID : TSTZRANGEOID;
+}
+
+/* lower(range) or upper(range) */
+Node *
+wms_an_bound(Node *range, bool upper, Oid time_type)
+{
+	return (Node *) makeFuncExpr(upper ? F_UPPER_ANYRANGE : F_LOWER_ANYRANGE, time_type, list_make1(range), InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+}
+
+/* time + a number of microseconds */
+Node *
+wms_an_shifted(Node *time, Oid time_type, int64 us)
+{
+	Interval   *span = palloc0(sizeof(Interval));
+	Const	   *by;
+
+	span->time = us;
+	by = makeConst(INTERVALOID, -1, InvalidOid, sizeof(Interval), IntervalPGetDatum(span), false, false);
+	return (Node *) makeFuncExpr(time_type == TIMESTAMPOID ? F_TIMESTAMP_PL_INTERVAL : F_TIMESTAMPTZ_PL_INTERVAL, time_type,
+								 list_make2(time, by), InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+}
+
+/* tstzrange(lower, upper) */
+Node *
+wms_an_range(Node *lower, Node *upper, Oid time_type)
+{
+	Oid			funcid = time_type == TIMESTAMPOID ? F_TSRANGE_TIMESTAMP_TIMESTAMP : F_TSTZRANGE_TIMESTAMPTZ_TIMESTAMPTZ;
+
+	return (Node *) makeFuncExpr(funcid, wms_an_range_type(time_type), list_make2(lower, upper), InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+}
+
+/* ---------------------------------------------------------------- following an expression */
+
+bool
+wms_an_same_window(const WmsWindowSpec *a, const WmsWindowSpec *b)
+{
+	return a->kind == b->kind && a->size == b->size && a->slide == b->slide && a->offset == b->offset;
+}
+
+/* What a column of a UNION ALL is: what all branches say. */
+static AnTime
+merged(AnTime a, AnTime b)
+{
+	if (a.kind != b.kind || a.type != b.type || a.watermarked != b.watermarked || !wms_an_same_window(&a.window, &b.window))
+		return no_time;
+	a.bounded = a.bounded && b.bounded;
+	a.finished = a.finished && b.finished;
+	a.processing = a.processing && b.processing;
+	a.sources = bms_union(a.sources, b.sources);
+	return a;
+}
+
+/* The one entry of the level that all Vars of the expression belong to; 0: none, several, or outside ones. */
+static int
+only_entry(Node *expr)
+{
+	List	   *vars;
+	int			rtindex = 0;
+	ListCell   *lc;
+
+	if (checkExprHasSubLink(expr))
+		return 0;
+	vars = wms_an_level_vars(expr, -1);
+	foreach(lc, vars)
+	{
+		Var		   *var = lfirst(lc);
+
+		if (rtindex != 0 && (int) var->varno != rtindex)
+			return 0;
+		rtindex = var->varno;
+	}
+	return rtindex;
+}
+
+/* Is the expression the event time of the source whose set is entry rtindex? */
+static bool
+is_event_time(Analysis *a, const AnSet *set, Node *expr, int rtindex)
+{
+	WmsSourcePlan *source;
+
+	if (set->op >= 0 || set->raw)
+		return false;
+	source = list_nth(a->sources, set->source);
+	if (source->event_time == NULL)
+		return false;
+	expr = copyObject(expr);
+	ChangeVarNodes(expr, rtindex, 1, 0);
+	return equal(expr, source->event_time);
+}
+
+static AnTime
+source_time(Analysis *a, const AnSet *set)
+{
+	WmsSourcePlan *source = list_nth(a->sources, set->source);
+	AnTime		time = no_time;
+
+	time.kind = AN_EVENT;
+	time.type = source->time_type;
+	time.watermarked = true;
+	time.bounded = source->bounded;
+	time.sources = bms_make_singleton(set->source);
+	return time;
+}
+
+/* The expression as it reads inside the subquery: its Vars replaced by what stands there. */
+Node *
+wms_an_pushed_down(Node *expr, int rtindex, const Query *sub)
+{
+	List	   *substs = NIL;
+	ListCell   *lc;
+
+	foreach(lc, sub->targetList)
+	{
+		TargetEntry *tle = lfirst_node(TargetEntry, lc);
+		Node	   *column = (Node *) tle->expr;
+
+		wms_an_add_subst(&substs, (Node *) makeVar(rtindex, tle->resno, exprType(column), -1, InvalidOid, 0), column);
+	}
+	return wms_an_subst_node(expr, substs);
+}
+
+static AnTime
+time_in_subquery(Analysis *a, Query *sub, Node *expr, int rtindex)
+{
+	AnTime		result = no_time;
+	bool		first = true;
+	ListCell   *lc;
+
+	if (sub->setOperations == NULL)
+		return wms_an_time(a, sub, wms_an_pushed_down(expr, rtindex, sub));
+	foreach(lc, wms_an_leaves(sub))
+	{
+		Query	   *leaf = lfirst(lc);
+		AnTime		time = wms_an_time(a, leaf, wms_an_pushed_down(expr, rtindex, leaf));
+
+		result = first ? time : merged(result, time);
+		first = false;
+	}
+	return result;
+}
+
+static AnTime
+time_of_clock(void)
+{
+	AnTime		time = no_time;
+
+	time.kind = AN_EVENT;
+	time.type = TIMESTAMPTZOID;
+	time.watermarked = time.bounded = time.processing = true;
+	time.sources = bms_make_singleton(0);
+	return time;
+}
+
+static AnTime
+time_of_call(Analysis *a, Query *query, FuncExpr *call)
+{
+	Node	   *argument = linitial(call->args);
+	AnTime		time = wms_an_is_now(argument) ? time_of_clock() : wms_an_time(a, query, argument);
+
+	if (time.kind != AN_EVENT && time.kind != AN_WINDOW)
+	{
+		/* a window of some other column: its shape is known, but nothing closes it */
+		time = no_time;
+		time.type = call->funcresulttype == TSRANGEOID ? TIMESTAMPOID : TIMESTAMPTZOID;
+	}
+	time.kind = AN_WINDOW;
+	/* what was finished when the lower window closed goes into a window that is not */
+	time.finished = false;
+	wms_an_spec(call, &time.window);
+	return time;
+}
+
+static AnTime
+time_of_var(Analysis *a, Query *query, Var *var)
+{
+	RangeTblEntry *rte;
+
+	if (var->varlevelsup != 0 || var->varattno <= 0)
+		return no_time;
+	rte = rt_fetch(var->varno, query->rtable);
+	if (rte->rtekind == RTE_NAMEDTUPLESTORE)
+		return wms_an_set(a, rte->enrname)->times[var->varattno - 1];
+	if (rte->rtekind == RTE_FUNCTION && wms_an_function_rte_call(rte))
+		return time_of_call(a, query, wms_an_function_rte_call(rte));
+	return no_time;
+}
+
+AnTime
+wms_an_time(Analysis *a, Query *query, Node *expr)
+{
+	RangeTblEntry *rte;
+	int			rtindex;
+
+	while (expr && IsA(expr, RelabelType))
+		expr = (Node *) ((RelabelType *) expr)->arg;
+	if (expr == NULL)
+		return no_time;
+
+	rtindex = only_entry(expr);
+	rte = rtindex > 0 ? rt_fetch(rtindex, query->rtable) : NULL;
+	if (rte && rte->rtekind == RTE_NAMEDTUPLESTORE)
+	{
+		AnSet	   *set = wms_an_set(a, rte->enrname);
+
+		if (is_event_time(a, set, expr, rtindex))
+			return source_time(a, set);
+	}
+
+	if (IsA(expr, Var) && (rte == NULL || rte->rtekind != RTE_SUBQUERY))
+		return time_of_var(a, query, (Var *) expr);
+	if (wms_an_call(expr) != WMS_FN_OTHER && wms_an_call(expr) != WMS_FN_WATERMARK)
+		return time_of_call(a, query, (FuncExpr *) expr);
+	if (IsA(expr, FuncExpr) && (((FuncExpr *) expr)->funcid == F_LOWER_ANYRANGE || ((FuncExpr *) expr)->funcid == F_UPPER_ANYRANGE))
+	{
+		AnTime		time = wms_an_time(a, query, linitial(((FuncExpr *) expr)->args));
+
+		if (time.kind != AN_WINDOW)
+			return no_time;
+		time.kind = ((FuncExpr *) expr)->funcid == F_LOWER_ANYRANGE ? AN_LOWER : AN_UPPER;
+		return time;
+	}
+	if (rte && rte->rtekind == RTE_SUBQUERY)
+		return time_in_subquery(a, rte->subquery, expr, rtindex);
+	return no_time;
+}
+
+/* ---------------------------------------------------------------- NOT NULL */
+
+static bool
+nullable_in(Node *node, int rtindex, bool nullable)
+{
+	ListCell   *lc;
+
+	if (IsA(node, RangeTblRef))
+		return nullable && ((RangeTblRef *) node)->rtindex == rtindex;
+	if (IsA(node, FromExpr))
+	{
+		foreach(lc, ((FromExpr *) node)->fromlist)
+		{
+			if (nullable_in(lfirst(lc), rtindex, nullable))
+				return true;
+		}
+		return false;
+	}
+	else
+	{
+		JoinExpr   *join = castNode(JoinExpr, node);
+		bool		left = nullable || join->jointype == JOIN_RIGHT || join->jointype == JOIN_FULL;
+		bool		right = nullable || join->jointype == JOIN_LEFT || join->jointype == JOIN_FULL;
+
+		return nullable_in(join->larg, rtindex, left) || nullable_in(join->rarg, rtindex, right);
+	}
+}
+
+static bool
+column_not_null(Analysis *a, Query *query, Var *var)
+{
+	RangeTblEntry *rte;
+	ListCell   *lc;
+
+	if (var->varlevelsup != 0 || var->varattno <= 0 || nullable_in((Node *) query->jointree, var->varno, false))
+		return false;
+	rte = rt_fetch(var->varno, query->rtable);
+	if (rte->rtekind == RTE_NAMEDTUPLESTORE)
+		return wms_an_set(a, rte->enrname)->not_null[var->varattno - 1];
+	if (rte->rtekind == RTE_RELATION)
+	{
+		HeapTuple	tuple = SearchSysCacheAttNum(rte->relid, var->varattno);
+		bool		result = HeapTupleIsValid(tuple) && ((Form_pg_attribute) GETSTRUCT(tuple))->attnotnull;
+
+		if (HeapTupleIsValid(tuple))
+			ReleaseSysCache(tuple);
+		return result;
+	}
+	if (rte->rtekind != RTE_SUBQUERY)
+		return false;
+	foreach(lc, rte->subquery->setOperations ? wms_an_leaves(rte->subquery) : list_make1(rte->subquery))
+	{
+		Query	   *sub = lfirst(lc);
+		TargetEntry *tle = get_tle_by_resno(sub->targetList, var->varattno);
+
+		if (tle == NULL || !wms_an_not_null(a, sub, (Node *) tle->expr))
+			return false;
+	}
+	return true;
+}
+
+/* Can the expression never be NULL, as far as is easily seen? */
+bool
+wms_an_not_null(Analysis *a, Query *query, Node *expr)
+{
+	while (expr && IsA(expr, RelabelType))
+		expr = (Node *) ((RelabelType *) expr)->arg;
+	if (expr == NULL)
+		return false;
+	if (IsA(expr, Const))
+		return !((Const *) expr)->constisnull;
+	if (wms_an_time(a, query, expr).watermarked)
+		return true;
+	return IsA(expr, Var) && column_not_null(a, query, (Var *) expr);
+}
