@@ -1,0 +1,177 @@
+# Where and when workers run: from create_stream's commit to the end of the last stream, over restarts and crashes, in the
+# databases that have streams and in no other; and what DROP DATABASE, DROP EXTENSION and templates leave behind.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use WmsTap;
+
+my $node = new_node('life');
+
+my $tables = 'CREATE TABLE event (id int, ts timestamptz, v int)';
+my $create = q{SELECT wmstream.create_stream('copy', 'SELECT id, v FROM event')};
+my $hourly = q{SELECT wmstream.create_stream('hourly', $$
+	SELECT lower(w) AS hour, count(*) AS n, sum(v) AS total FROM event, wmstream.window(ts, '1 hour') AS w
+	WHERE wmstream.watermark(ts, '10 minutes') GROUP BY w $$)};
+my $next_id = 1;
+
+# One more committed row; the stream must come to have it, and all before it once.
+sub row_arrives
+{
+	my ($database, $test) = @_;
+	my $id = $next_id++;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$node->safe_psql($database, "INSERT INTO event VALUES ($id, '2024-01-01 00:00+00', $id)");
+	consumes($node, $database, 'copy', "$test: all is consumed");
+	is_sql($node, $database, 'SELECT count(*), count(DISTINCT id), max(id) FROM copy',
+		$node->safe_psql($database, 'SELECT count(*), count(*), max(id) FROM event'), "$test: each row once");
+	return;
+}
+
+sub slot_of
+{
+	my ($database) = @_;
+
+	return 'wmstream_' . $node->safe_psql('postgres', "SELECT oid FROM pg_database WHERE datname = '$database'");
+}
+
+# ---- before the first stream
+
+polls($node, 'postgres', "SELECT count(*) = 1 FROM pg_stat_activity WHERE backend_type LIKE 'wmstream%' AND datname IS NULL",
+	'the launcher runs');
+make_database($node, $_) foreach ('one', 'two', 'bare', 'pattern');
+$node->safe_psql($_, $tables) foreach ('one', 'two', 'pattern');
+
+$node->safe_psql('one', "BEGIN; $create; ROLLBACK");
+no_slot($node, 'a create_stream that was rolled back leaves no slot', slot_of('one'));
+is_sql($node, 'one', q{SELECT to_regclass('copy') IS NULL AND NOT EXISTS (SELECT FROM wmstream.streams)}, 't',
+	'... and nothing else');
+
+# ---- the first stream
+
+my $session = $node->background_psql('one');
+$session->query_safe('BEGIN');
+$session->query_safe($create);
+is_sql($node, 'postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'wmstream%' AND datname = 'one'", '0',
+	'no worker before create_stream commits');
+$session->query_safe('COMMIT');
+$session->quit;
+worker_runs($node, 'one', 'the worker starts when create_stream commits');
+row_arrives('one', 'first row');
+
+is_sql($node, 'postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'wmstream%' AND datname IN ('two', 'bare')", '0',
+	'no worker in databases without streams');
+
+$node->safe_psql('one', $hourly);
+is_sql($node, 'postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'wmstream%' AND datname = 'one'", '1',
+	'a second stream has the same worker');
+is_sql($node, 'postgres', "SELECT count(*) FROM pg_replication_slots WHERE database = 'one'", '1', '... and the same slot');
+
+$node->safe_psql('two', $create);
+worker_runs($node, 'two', 'a second database gets a worker of its own');
+row_arrives('two', 'second database');
+row_arrives('one', 'first database beside it');
+
+# ---- a template
+
+$node->safe_psql('pattern', $create);
+worker_runs($node, 'pattern', 'worker in what becomes a template');
+row_arrives('pattern', 'before it is a template');
+$node->safe_psql('postgres', 'ALTER DATABASE pattern IS_TEMPLATE true');
+
+# ---- ends of the worker, and of the server
+
+my $pid = worker_pid($node, 'one');
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($pid)");
+new_worker($node, 'one', $pid, 'a worker that was terminated comes back');
+row_arrives('one', 'after pg_terminate_backend');
+
+$node->restart;
+worker_runs($node, $_, "the worker of $_ is back after a restart") foreach ('one', 'two');
+row_arrives('one', 'after a restart');
+row_arrives('two', 'after a restart');
+no_worker($node, 'pattern', 'no worker in a template');
+
+$pid = worker_pid($node, 'one');
+my $offset = -s $node->logfile;
+kill 'KILL', $pid;
+$node->wait_for_log(qr/all server processes terminated; reinitializing/, $offset);
+$node->poll_query_until('postgres', 'SELECT true') or die 'the server does not come back';
+new_worker($node, 'one', $pid, 'a worker that was killed comes back, with the server');
+row_arrives('one', 'after kill -9');
+row_arrives('two', 'after kill -9 of the other worker');
+
+$node->stop('immediate');
+$node->start;
+row_arrives($_, 'after an immediate stop') foreach ('one', 'two');
+
+# ---- a copy of a database that has streams
+
+$node->safe_psql('postgres', 'CREATE DATABASE copied TEMPLATE pattern');
+is_sql($node, 'copied', 'SELECT status FROM wmstream.streams', 'restored', 'a stream that came with a template is restored');
+is_sql($node, 'copied', 'SELECT count(*) = (SELECT count(*) FROM event) FROM copy', 't', '... with its result');
+no_worker($node, 'copied', '... and has no worker');
+$node->safe_psql('copied', q{SELECT wmstream.drop_stream('copy')});
+
+# ---- ends of streams
+
+$node->safe_psql('one', q{SELECT wmstream.drop_stream('hourly')});
+row_arrives('one', 'one of two streams dropped');
+is_sql($node, 'one', q{SELECT count(*) FROM pg_class WHERE oid = 'hourly'::regclass}, '1', 'drop_stream keeps the result');
+my $slot = slot_of('one');
+$node->safe_psql('one', q{SELECT wmstream.drop_stream('copy', true)});
+no_worker($node, 'one', 'the worker goes with the last stream');
+no_slot($node, 'the slot goes with the last stream', $slot);
+is_sql($node, 'one', q{SELECT to_regclass('copy') IS NULL}, 't', 'drop_stream with drop_results drops the table');
+is_sql($node, 'one', 'SELECT count(*) FROM wmstream.state_log', '0', 'no state is left');
+
+$node->safe_psql('one', $create);
+worker_runs($node, 'one', 'a new stream, a new worker');
+$node->safe_psql('one', "INSERT INTO event VALUES (1000, '2024-01-01 00:00+00', 1)");
+consumes($node, 'one', 'copy');
+is_sql($node, 'one', 'SELECT id FROM copy', '1000', 'it begins with what comes after it');
+
+# ---- DROP EXTENSION
+
+$node->safe_psql('one', 'DROP EXTENSION wmstream');
+no_worker($node, 'one', 'DROP EXTENSION ends the worker');
+no_slot($node, '... and drops the slot', $slot);
+is_sql($node, 'one', 'SELECT id FROM copy', '1000', '... and keeps results');
+$node->safe_psql('one', 'INSERT INTO copy VALUES (1, 1)');
+pass('... as ordinary tables');
+$node->safe_psql('one', "CREATE EXTENSION wmstream; TRUNCATE copy");
+$node->safe_psql('one', $create);
+$node->safe_psql('one', "INSERT INTO event VALUES (1001, '2024-01-01 00:00+00', 1)");
+consumes($node, 'one', 'copy', 'the extension made again, a stream into the old result');
+is_sql($node, 'one', 'SELECT id FROM copy', '1001', '... goes on with new rows');
+
+$session = $node->background_psql('one');
+$session->query_safe('BEGIN');
+$session->query_safe('DROP EXTENSION wmstream');
+$session->query_safe('ROLLBACK');
+$session->quit;
+$node->safe_psql('one', "INSERT INTO event VALUES (1002, '2024-01-01 00:00+00', 1)");
+consumes($node, 'one', 'copy', 'a DROP EXTENSION that was rolled back ends nothing');
+is_sql($node, 'one', 'SELECT count(*) FROM copy', '2', '... and loses nothing');
+
+# ---- DROP DATABASE with a running worker
+
+foreach my $database ('one', 'two')
+{
+	$slot = slot_of($database);
+	worker_runs($node, $database, "there is a worker in $database");
+	my ($ret, $stdout, $stderr) = $node->psql('postgres', "SET statement_timeout = '20s'; DROP DATABASE $database");
+	is("$ret $stderr", '0 ', "DROP DATABASE $database does not wait for its worker");
+	no_worker($node, $database, '... ends it');
+	no_slot($node, '... and drops the slot', $slot);
+}
+$node->safe_psql('postgres', 'ALTER DATABASE pattern IS_TEMPLATE false; DROP DATABASE pattern; DROP DATABASE copied; DROP DATABASE bare');
+no_slot($node, 'no slot is left in the cluster');
+
+never_crashed($node, "PID $pid\\b.*signal 9");
+$node->stop;
+done_testing();
