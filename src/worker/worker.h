@@ -6,6 +6,7 @@
  * worker_main.c      one per database with streams: the loop
  * worker_stream.c    the worker's list of streams: registry, status, queues of batches, positions
  * worker_batch.c     one batch of one stream: the only file that knows the order of effects
+ * worker_crash.c     streams whose code crashes the server
  * worker_owner.c     running as the stream's owner, and leaving nothing of that behind
  */
 #ifndef WMS_WORKER_H
@@ -86,6 +87,10 @@ extern void wms_after_owner(void);
 extern void wms_batch_clock_register(void);
 extern void wms_batch_clock_start(void);
 extern bool wms_batch_clock_stop(void);	/* true: it had run out */
+
+/* ---- worker_crash.c */
+extern void wms_crash_begin(void);
+extern void wms_crash_running(Oid stream);
 
 /* ---- worker_stream.c */
 

@@ -371,6 +371,7 @@ wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 
 	where.in_rows = false;
 	wms_current_stream = runner->name;
+	wms_crash_running(runner->stream);
 	pgstat_report_activity(STATE_RUNNING, "wmstream batch");
 	PG_TRY();
 	{
@@ -399,6 +400,7 @@ wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 		runner->retries = runner->timeouts = 0;
 	}
 	wms_current_stream = NULL;
+	wms_crash_running(InvalidOid);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(wms_batch_context);
 	pgstat_report_activity(STATE_IDLE, NULL);

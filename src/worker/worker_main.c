@@ -272,6 +272,7 @@ wms_worker_main(Datum arg)
 	set_up();
 	registry_seen = pg_atomic_read_u64(&my_slot->registry_changes);
 	wms_runners_reload();
+	wms_crash_begin();
 	for (;;)
 	{
 		MemoryContextSwitchTo(wms_worker_context);

@@ -1,0 +1,148 @@
+/*
+ * worker_crash.c
+ *	  A stream whose code crashes the server must not do so again and again.
+ *
+ * A segfault in the worker, in a C function of some extension that a stream calls say, restarts the whole server, and the worker
+ * with it, which would run the same batch again.  So the worker notes, in the handler of the fatal signal and by nothing but
+ * write(2), which stream it was running; the note survives in a small file of the data directory.  At start it counts:
+ * a stream that crashed the server MAX_CRASHES times within WINDOW_S is set to failed, and its notes are dropped, so that a
+ * resume begins to count anew.
+ *
+ * A kill from outside (SIGKILL, SIGTERM) is nobody's fault and is not noted.
+ */
+#include "postgres.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "miscadmin.h"
+#include "storage/fd.h"
+
+#include "worker/worker.h"
+
+#define MAX_CRASHES 3
+#define WINDOW_S 600
+#define MAX_NOTES 1000
+
+typedef struct CrashNote
+{
+	Oid			stream;
+	uint32		unused;
+	int64		at;				/* seconds since 1970 */
+} CrashNote;
+
+static int	note_fd = -1;
+static volatile Oid running = InvalidOid;
+
+static void
+note_path(char *path)
+{
+	snprintf(path, MAXPGPATH, "pg_stat/wmstream_crashes.%u", MyDatabaseId);
+}
+
+/* Async-signal-safe. */
+static void
+fatal_signal(SIGNAL_ARGS)
+{
+	if (note_fd >= 0 && OidIsValid(running))
+	{
+		CrashNote	note = {running, 0, (int64) time(NULL)};
+
+		if (write(note_fd, &note, sizeof(note)) < 0)
+			note_fd = -1;
+	}
+	signal(postgres_signal_arg, SIG_DFL);
+	raise(postgres_signal_arg);
+}
+
+/* Which stream's batch is being run; InvalidOid: none. */
+void
+wms_crash_running(Oid stream)
+{
+	running = stream;
+}
+
+static int
+read_notes(const char *path, CrashNote *notes)
+{
+	int			fd = open(path, O_RDONLY);
+	ssize_t		bytes;
+
+	if (fd < 0)
+		return 0;
+	bytes = read(fd, notes, sizeof(CrashNote) * MAX_NOTES);
+	close(fd);
+	return bytes > 0 ? bytes / sizeof(CrashNote) : 0;
+}
+
+static void
+write_notes(const char *path, const CrashNote *notes, int n)
+{
+	int			fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, pg_file_create_mode);
+
+	if (fd < 0)
+		return;
+	if (write(fd, notes, sizeof(CrashNote) * n) < 0)
+		ereport(LOG, (errcode_for_file_access(), errmsg("could not write file \"%s\": %m", path)));
+	close(fd);
+}
+
+static int
+count_notes(const CrashNote *notes, int n, Oid stream)
+{
+	int			count = 0;
+
+	for (int i = 0; i < n; i++)
+		count += notes[i].stream == stream;
+	return count;
+}
+
+static int
+drop_notes(CrashNote *notes, int n, Oid stream, int64 before)
+{
+	int			kept = 0;
+
+	for (int i = 0; i < n; i++)
+		if (notes[i].stream != stream && notes[i].at >= before)
+			notes[kept++] = notes[i];
+	return kept;
+}
+
+/* At start, after the list of streams has been read: stops those that crash the server, and begins to take notes. */
+void
+wms_crash_begin(void)
+{
+	char		path[MAXPGPATH];
+	CrashNote  *notes = palloc(sizeof(CrashNote) * MAX_NOTES);
+	int			found;
+	int			n;
+	ListCell   *lc;
+
+	note_path(path);
+	found = read_notes(path, notes);
+	n = drop_notes(notes, found, InvalidOid, (int64) time(NULL) - WINDOW_S);
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		if (count_notes(notes, n, runner->stream) < MAX_CRASHES)
+			continue;
+		n = drop_notes(notes, n, runner->stream, 0);
+		if (runner->status == WMS_STARTING)
+			wms_runner_fail(runner, WMS_FAILED, "it crashed the server");
+	}
+	if (n == 0)
+		unlink(path);
+	else if (n != found)
+		write_notes(path, notes, n);
+	pfree(notes);
+
+	note_fd = open(path, O_WRONLY | O_CREAT | O_APPEND, pg_file_create_mode);
+	pqsignal(SIGSEGV, fatal_signal);
+	pqsignal(SIGBUS, fatal_signal);
+	pqsignal(SIGABRT, fatal_signal);
+	pqsignal(SIGILL, fatal_signal);
+}
