@@ -91,6 +91,7 @@ extern bool wms_batch_clock_stop(void);	/* true: it had run out */
 /* ---- worker_crash.c */
 extern void wms_crash_begin(void);
 extern void wms_crash_running(Oid stream);
+extern void wms_crash_forget(void);
 
 /* ---- worker_stream.c */
 

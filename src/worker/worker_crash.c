@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "common/file_perm.h"
 #include "miscadmin.h"
 #include "storage/fd.h"
 
@@ -145,4 +146,14 @@ wms_crash_begin(void)
 	pqsignal(SIGBUS, fatal_signal);
 	pqsignal(SIGABRT, fatal_signal);
 	pqsignal(SIGILL, fatal_signal);
+}
+
+/* The database has no streams any more. */
+void
+wms_crash_forget(void)
+{
+	char		path[MAXPGPATH];
+
+	note_path(path);
+	unlink(path);
 }

@@ -126,6 +126,7 @@ leave_if_alone(void)
 			wms_wal_close(wal);
 		wal = NULL;
 		(void) wms_slot_drop(MyDatabaseId);
+		wms_crash_forget();
 		proc_exit(0);
 	}
 	wms_creation_unlock();
