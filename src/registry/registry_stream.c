@@ -354,6 +354,13 @@ open_registry_to_write(void)
 	return rel;
 }
 
+/* Registered.  In a parallel query no newer snapshot than the query's own may be taken. */
+static Snapshot
+newest_snapshot(void)
+{
+	return RegisterSnapshot(IsInParallelMode() ? GetActiveSnapshot() : GetLatestSnapshot());
+}
+
 /*
  * A copy of the row with that value in an Oid column, as of now; NULL if there is none.  A row that was
  * changed while we looked is found by its new version, as the change holds a lock that our callers wait for.
@@ -361,7 +368,7 @@ open_registry_to_write(void)
 static HeapTuple
 find_row(Relation rel, AttrNumber column, Oid value)
 {
-	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	Snapshot	snapshot = newest_snapshot();
 	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	tuple;
@@ -418,7 +425,7 @@ wms_registry_streams(void)
 
 	if (!rel)
 		return NIL;
-	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	snapshot = newest_snapshot();
 	scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
 		streams = lappend(streams, def_from_tuple(tuple, RelationGetDescr(rel)));
@@ -551,7 +558,7 @@ delete_log(Oid stream)
 
 	if (!rel)
 		return;
-	snapshot = RegisterSnapshot(GetLatestSnapshot());
+	snapshot = newest_snapshot();
 	ScanKeyInit(&key, LOG_STREAM_COLUMN, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(stream));
 	scan = systable_beginscan(rel, index, OidIsValid(index), snapshot, 1, &key);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
