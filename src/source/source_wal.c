@@ -290,7 +290,7 @@ read_record(WmsWal *wal)
 
 	/* Replaying a transaction changes both. */
 	CurrentResourceOwner = wal->owner;
-	MemoryContextSwitchTo(wal->scratch);
+	MemoryContextSwitchTo(wal->ctx->context);
 
 	if (reader->EndRecPtr > wal->read_upto)
 		wal->read_upto = reader->EndRecPtr;
@@ -350,7 +350,8 @@ wms_wal_next(WmsWal *wal, int64 max_rows)
 		return NULL;
 
 	start = wal->read_upto;
-	oldcontext = MemoryContextSwitchTo(wal->scratch);
+	/* The WAL reader takes buffers from the current context and keeps them. */
+	oldcontext = MemoryContextSwitchTo(wal->ctx->context);
 	CurrentResourceOwner = wal->owner;
 	wal->reading = true;
 	wms_relations_part_caches(wal);
@@ -360,7 +361,6 @@ wms_wal_next(WmsWal *wal, int64 max_rows)
 	wal->reading = false;
 	CurrentResourceOwner = oldowner;
 	MemoryContextSwitchTo(oldcontext);
-	MemoryContextReset(wal->scratch);
 	return batch;
 }
 
