@@ -12,6 +12,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "parser/parsetree.h"
+#include "rewrite/rewriteManip.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 
@@ -109,7 +110,7 @@ find_top(Output *out)
 	out->plan->top_op = set->op;
 }
 
-/* Writes an expression of the final query in terms of the row set at its bottom; NULL if rows are multiplied on the way. */
+/* Writes an expression of the final query in terms (varno 1) of the row set at its bottom; NULL if rows are multiplied on the way. */
 static Node *
 down_to_set(Query *query, Node *expr)
 {
@@ -124,7 +125,10 @@ down_to_set(Query *query, Node *expr)
 			return NULL;
 		rte = rt_fetch(rtindex, query->rtable);
 		if (rte->rtekind == RTE_NAMEDTUPLESTORE)
+		{
+			ChangeVarNodes(expr, rtindex, 1, 0);
 			return expr;
+		}
 		if (rte->rtekind != RTE_SUBQUERY)
 			return NULL;
 		expr = wms_an_pushed_down(expr, rtindex, rte->subquery);
