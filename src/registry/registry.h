@@ -5,6 +5,7 @@
  * registry_stream.c  wmstream.stream: reading, writing, transitions of status
  * registry_result.c  the result table: finding, making, checking it
  * registry_define.c  what else create_stream makes and drop takes away: view, late table, dependencies
+ * registry_reach.c   what a definition reads, through views and other streams
  * registry_drop.c    object-access and utility hooks: DROP of a result, a view, the extension, a database
  *
  * Rows are read and written by table access, never by SQL text; CREATE TABLE goes
@@ -150,11 +151,18 @@ extern List *wms_define_key(Oid stream, const WmsShape *shape);
 /* The view wmstream."<schema>.<result>" over a query as parse analysis left it, owned by the target's owner. */
 extern Oid	wms_define_view(const WmsTarget *target, Query *query);
 /* Finds or makes the late table; owner must be able to insert into it. */
-extern Oid	wms_define_late_table(const char *name, Oid stream, Oid owner);
+extern Oid	wms_define_late_table(const char *name, Oid stream, Oid view, Oid owner);
 /* Dropping the result drops the view, so does dropping the extension.  May be called again. */
 extern void wms_define_dependencies(Oid stream, Oid view);
+/* Every definition gets the owner that its result table has. */
+extern void wms_define_owners(void);
 /* Row, state log and view of a stream; with results the table too. */
 extern void wms_drop_definition(const WmsStreamDef *def, bool results);
+
+/* ---- registry_reach.c */
+
+/* Does the definition read relid, itself or through views and the results of other streams?  Not asked of the view itself. */
+extern bool wms_definition_reaches(Oid view, Oid relid);
 
 /* ---- registry_drop.c: called from _PG_init only */
 extern void wms_registry_install_hooks(void);

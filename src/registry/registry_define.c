@@ -233,8 +233,17 @@ check_may_insert(Oid relid, Oid role)
 						 quote_identifier(GetUserNameFromId(role, false)))));
 }
 
+static void
+refuse_loop(Oid relid)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+			 errmsg("the stream would read its own late table \"%s\"", get_rel_name(relid)),
+			 errhint("Name a table that the stream does not read, directly or through views or other streams.")));
+}
+
 Oid
-wms_define_late_table(const char *name, Oid stream, Oid owner)
+wms_define_late_table(const char *name, Oid stream, Oid view, Oid owner)
 {
 	RangeVar   *relation = makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(name)));
 	Oid			relid = RangeVarGetRelid(relation, NoLock, true);
@@ -245,6 +254,8 @@ wms_define_late_table(const char *name, Oid stream, Oid owner)
 		check_may_insert(relid, GetUserId());
 		LockRelationOid(relid, AccessShareLock);
 		check_late_table(relid, stream);
+		if (wms_definition_reaches(view, relid))
+			refuse_loop(relid);
 	}
 	else
 	{
@@ -282,6 +293,35 @@ wms_define_dependencies(Oid stream, Oid view)
 	depend_automatically(view, RelationRelationId, stream);
 	depend_automatically(view, ExtensionRelationId, wms_extension_oid());
 	CommandCounterIncrement();
+}
+
+static Oid
+view_owner(Oid view)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(view));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		return InvalidOid;
+	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+	ReleaseSysCache(tuple);
+	return owner;
+}
+
+void
+wms_define_owners(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_registry_streams())
+	{
+		WmsStreamDef *def = lfirst(lc);
+		Oid			owner = view_owner(def->view);
+
+		/* Whoever could change the owner of the table may change that of its definition, wherever that lives. */
+		if (OidIsValid(owner) && OidIsValid(def->owner) && owner != def->owner)
+			ATExecChangeOwner(def->view, def->owner, true, AccessExclusiveLock);
+	}
 }
 
 static void

@@ -1,6 +1,6 @@
 /*
  * registry_drop.c
- *	  Hooks that let a stream end with what it stands on.
+ *	  Hooks that let a stream end with what it stands on, and follow it to another owner.
  *
  * Object access: when a result table or a definition is dropped, by whatever road, the registry
  * row goes in the same transaction.  The definition goes alone when a source is dropped with CASCADE or
@@ -10,7 +10,8 @@
  * Utility commands: a database cannot be dropped, renamed, moved or copied while our worker is connected to
  * it, so the worker is sent away first and kept away until the command's transaction ends, well or not.
  * Only who may do the command anyhow may send a worker away.  Core drops the slot of a dropped
- * database; the launcher that of a dropped extension.
+ * database; the worker, before it goes for good, that of a dropped extension.  When a result table gets
+ * another owner, its definition follows.
  */
 #include "postgres.h"
 
@@ -142,16 +143,49 @@ clear_the_way(Node *command)
 		wms_worker_stop(MyDatabaseId);
 }
 
+/* May a command have given tables to another role? */
+static bool
+changes_owners(Node *command)
+{
+	ListCell   *lc;
+
+	if (IsA(command, ReassignOwnedStmt))
+		return true;
+	if (!IsA(command, AlterTableStmt))
+		return false;
+	foreach(lc, castNode(AlterTableStmt, command)->cmds)
+	{
+		if (lfirst_node(AlterTableCmd, lc)->subtype == AT_ChangeOwner)
+			return true;
+	}
+	return false;
+}
+
+/* After such a command: the definitions follow their results, and the worker runs the streams as their new owners. */
+static void
+follow_owners(void)
+{
+	if (!wms_registry_exists())
+		return;
+	CommandCounterIncrement();
+	wms_define_owners();
+	wms_wake_at_commit();
+}
+
 static void
 on_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, ProcessUtilityContext context,
 		   ParamListInfo params, QueryEnvironment *env, DestReceiver *dest, QueryCompletion *completion)
 {
+	bool		owners = changes_owners(pstmt->utilityStmt);
+
 	if (IsTransactionState())
 		clear_the_way(pstmt->utilityStmt);
 	if (next_utility)
 		next_utility(pstmt, query, read_only_tree, context, params, env, dest, completion);
 	else
 		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, completion);
+	if (owners)
+		follow_owners();
 }
 
 void

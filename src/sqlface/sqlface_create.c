@@ -223,6 +223,17 @@ make_slot(void)
 
 /* ---------------------------------------------------------------- writing */
 
+/* An existing table may be read by other streams already. */
+static void
+check_no_loop(const WmsStreamDef *def)
+{
+	if (!def->made_result && wms_definition_reaches(def->view, def->stream))
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("the stream would read its own result \"%s\" through others", get_rel_name(def->stream)),
+				 errhint("Write into another table.")));
+}
+
 static void
 define(Creation *creation)
 {
@@ -235,8 +246,9 @@ define(Creation *creation)
 	def->key_columns = target->key_columns;
 	def->has_key = target->key_columns != NIL;
 	def->view = wms_define_view(target, creation->query);
+	check_no_loop(def);
 	if (creation->late_table)
-		def->late_table = wms_define_late_table(creation->late_table, def->stream, target->owner);
+		def->late_table = wms_define_late_table(creation->late_table, def->stream, def->view, target->owner);
 	wms_define_dependencies(def->stream, def->view);
 	/* A table may have been a stream before, or have the number of one that was. */
 	wms_state_forget(def->stream);

@@ -175,7 +175,7 @@ set_on_change(WmsStreamDef *def, const char *value)
 static void
 set_late_table(WmsStreamDef *def, const char *value)
 {
-	def->late_table = value ? wms_define_late_table(value, def->stream, def->owner) : InvalidOid;
+	def->late_table = value ? wms_define_late_table(value, def->stream, def->view, def->owner) : InvalidOid;
 }
 
 /* The stream's plan with the options as they are to be; ERROR if it would be refused. */
