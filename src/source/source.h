@@ -152,6 +152,8 @@ extern void wms_wal_confirm(WmsWal *wal, XLogRecPtr lsn);
 
 /* ---------------------------------------------------------------- source_batch.c */
 
+/* May it hold rows of this table?  False is certain. */
+extern bool wms_batch_has(const WmsBatch *batch, Oid relid);
 extern void wms_batch_ref(WmsBatch *batch);
 extern void wms_batch_unref(WmsBatch *batch);
 /* Reading: from the first change again; false at the end.  Skips changes with end_lsn <= after. */

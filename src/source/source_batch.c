@@ -128,6 +128,17 @@ wms_batch_own(WmsBatch *batch, WmsStage *stage)
 	MemoryContextSwitchTo(oldcontext);
 }
 
+bool
+wms_batch_has(const WmsBatch *batch, Oid relid)
+{
+	ListCell   *lc;
+
+	foreach(lc, batch->rows->stages)
+		if (wms_stage_has(lfirst(lc), relid))
+			return true;
+	return false;
+}
+
 void
 wms_batch_ref(WmsBatch *batch)
 {

@@ -31,6 +31,7 @@ typedef struct WmsRecord
 extern WmsStage *wms_stage_make(void);
 extern void wms_stage_free(WmsStage *stage);
 extern uint64 wms_stage_end(const WmsStage *stage);
+extern bool wms_stage_has(const WmsStage *stage, Oid relid);	/* rows of this table, rolled back ones too */
 extern void wms_stage_append(WmsStage *stage, const WmsRecord *record, const void *new_row, const void *old_row);
 /* Reads the record at *offset and moves *offset behind it.  The result is valid until the next read from or append to any store. */
 extern const WmsRecord *wms_stage_read(WmsStage *stage, uint64 *offset);

@@ -50,6 +50,8 @@ struct WmsStage
 	Chunk	   *last;
 	Size		chunk_size;		/* of the next chunk */
 	Size		memory;			/* of all chunks */
+	List	   *relids;			/* tables whose rows are in it; in wms_worker_context */
+	Oid			last_relid;		/* of the record added last */
 
 	BufFile    *file;			/* NULL: all in memory */
 	uint64		file_end;
@@ -106,6 +108,7 @@ wms_stage_free(WmsStage *stage)
 		BufFileClose(stage->file);
 	if (stage->buffer)
 		pfree(stage->buffer);
+	list_free(stage->relids);
 	dlist_delete(&stage->node);
 	pfree(stage);
 }
@@ -220,12 +223,31 @@ record_size(const WmsRecord *record)
 	return MAXALIGN(sizeof(WmsRecord)) + MAXALIGN((Size) record->new_len) + MAXALIGN((Size) record->old_len);
 }
 
+static void
+note_relation(WmsStage *stage, Oid relid)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(wms_worker_context);
+
+	stage->relids = list_append_unique_oid(stage->relids, relid);
+	stage->last_relid = relid;
+	MemoryContextSwitchTo(oldcontext);
+}
+
+bool
+wms_stage_has(const WmsStage *stage, Oid relid)
+{
+	return list_member_oid(stage->relids, relid);
+}
+
 void
 wms_stage_append(WmsStage *stage, const WmsRecord *record, const void *new_row, const void *old_row)
 {
 	Size		size = record_size(record);
 	Chunk	   *chunk = stage->last;
 	WmsRecord  *into;
+
+	if (record->shape->relid != stage->last_relid)
+		note_relation(stage, record->shape->relid);
 
 	if (chunk == NULL || chunk->size - chunk->used < size)
 	{

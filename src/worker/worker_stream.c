@@ -392,6 +392,21 @@ wms_runners_want(Oid relid, void *arg)
 	return false;
 }
 
+static bool
+batch_concerns(WmsRunner *runner, WmsBatch *batch)
+{
+	const WmsStreamPlan *plan = runner->flow ? wms_flow_plan(runner->flow) : NULL;
+
+	if (batch->nrows == 0)
+		return false;
+	if (plan == NULL)
+		return true;
+	for (int i = 0; i < plan->nsources; i++)
+		if (wms_batch_has(batch, plan->sources[i].relid))
+			return true;
+	return false;
+}
+
 /* Hands a batch to every stream that wants it. */
 void
 wms_runners_take(WmsBatch *batch)
@@ -404,7 +419,7 @@ wms_runners_take(WmsBatch *batch)
 		MemoryContext old;
 
 		if (!runs(runner) || runner->behind || !runner->has_position ||
-			batch->end <= runner->progress.position || batch->nrows == 0)
+			batch->end <= runner->progress.position || !batch_concerns(runner, batch))
 			continue;
 		if (runner->queue != NIL && runner->queue_bytes + batch->bytes > QUEUE_BYTES)
 		{
