@@ -3,9 +3,15 @@
  *	  The state of one stream: a store in shared memory, the overlay of the
  *	  batch that is being worked on, and the durable log.
  *
- * state_store.c    shared memory: areas, buckets, tables, entries; readers
- * state_overlay.c  what the current batch touches; publishing it
- * state_log.c      wmstream.state_log: appending, compacting, loading
+ * state_store.c    the area in shared memory: life, bound, figures, closed buckets
+ * state_bucket.c   buckets: directory, order, the readers' list
+ * state_arena.c    memory of a bucket
+ * state_index.c    entries of a bucket by key
+ * state_overlay.c  what the open batch touches
+ * state_publish.c  prepare, publish, discard
+ * state_log.c      wmstream.state_log: appending, compacting
+ * state_load.c     reading it
+ * state_read.c     readers in other backends
  *
  * Nouns.  A *bucket* is the unit of expiry of one operator: [start, end) of a
  * window, or of an expiry interval; all its entries leave together and its memory
@@ -46,7 +52,7 @@ typedef struct WmsEntry
 	uint32		hash;
 	uint8		flags;			/* operator sets; written with the value */
 	bool		is_new;			/* not in shared memory before this batch */
-	bool		removed;
+	bool		removed;		/* the scans leave it out; the same key may be made anew */
 	uint32		key_len;
 	const char *key;
 	uint32		value_len;		/* committed value; 0 with is_new */
@@ -58,7 +64,10 @@ typedef struct WmsEntry
 
 /* Do two keys of equal hash mean the same?  Called only when their bytes differ. */
 typedef bool (*WmsKeyMatch) (const char *a, uint32 a_len, const char *b, uint32 b_len, void *arg);
-/* Writes the entry's value from its working form; called by prepare for every touched entry that was not removed. */
+/*
+ * Writes the entry's value from its working form; called by prepare for every touched entry that was not removed and
+ * is new or has a working form.  Without one (work NULL) an old entry keeps its value.  What turns out as it was is not written.
+ */
 typedef void (*WmsEncode) (WmsEntry *entry, StringInfo value, void *arg);
 typedef void (*WmsKeptFn) (const char *row, uint32 len, void *arg);
 typedef void (*WmsEntryFn) (WmsEntry *entry, void *arg);
@@ -86,14 +95,15 @@ extern void wms_store_destroy(WmsStore *store);
 extern void wms_store_free_area(WmsSharedStream *slot);	/* also for a slot whose worker is gone */
 
 /*
- * Loads the state of the stream from the log, leaving out buckets with end + keep_span (of their operator's ops) <= the
- * watermark found there.  False: there is no log (a new stream).  ERROR DATA_CORRUPTED with hint if
+ * Loads the state of the stream from the log: every bucket that no committed batch closed.  (keep_span tells which
+ * closings need no tombstone, because the watermark in the same commit implies them.)  False: there is no log (a new stream).  ERROR DATA_CORRUPTED with hint if
  * format, server version or fingerprint do not fit.  Inside a transaction.
  */
 extern bool wms_store_load(WmsStore *store, Oid stream, uint64 fingerprint, WmsProgress *progress);
 
 /* ---- a batch: the worker */
 
+/* All of the batch lives in this context; a batch that is still open when it is reset is discarded. */
 extern void wms_state_begin(WmsStore *store, MemoryContext batch);
 /* The entry of a key in a bucket; made if create and not there, else NULL.  Key bytes are copied on creation. */
 extern WmsEntry *wms_state_get(WmsStore *store, const WmsBucketKey *bucket, uint32 hash,
@@ -110,9 +120,9 @@ extern bool wms_state_next_bucket(WmsStore *store, WmsBucketKey *key);
 /* All live entries of a bucket.  An untouched entry is shown by a temporary that is not part of the overlay (value points to
  * a copy or to shared memory that only we change) and valid during the call only; fn must not touch the store. */
 extern void wms_state_scan(WmsStore *store, const WmsBucketKey *bucket, WmsEntryFn fn, void *arg);
-/* The entries touched by this batch, in the order of first touch, those in closed buckets too. */
+/* The entries touched by this batch and not removed, in the order of first touch, those in closed buckets too. */
 extern void wms_state_scan_touched(WmsStore *store, int op, WmsEntryFn fn, void *arg);
-/* The bucket leaves with this batch. */
+/* The bucket leaves with this batch.  Its touched entries stay in scan_touched; the same key may come again, as a new bucket. */
 extern void wms_state_close(WmsStore *store, const WmsBucketKey *bucket);
 
 /* Before COMMIT, after the last touch.  ERROR OUT_OF_MEMORY with hint when state_memory is not enough. */
@@ -129,7 +139,7 @@ typedef struct WmsStateSize
 	int64		entries;
 	int64		kept_rows;
 	int64		buckets;
-	int64		bytes;			/* size of the area */
+	int64		bytes;			/* size of the area, and the worker's own index to it */
 	int64		log_bytes;
 } WmsStateSize;
 extern void wms_state_size(WmsStore *store, WmsStateSize *size);
@@ -139,7 +149,9 @@ extern void wms_state_size(WmsStore *store, WmsStateSize *size);
 /*
  * Calls fn for a copy (in the current context) of every entry that a reader with this snapshot must see as open:
  * all of live buckets, and those of buckets that closed in a transaction the snapshot does not see.  Kept rows by
- * wms_reader_kept inside fn.  False if the stream has no area at the moment.
+ * wms_reader_kept inside fn.  Small states are seen as one batch left them; see state_read.c for larger ones.  False if the
+ * stream has no area at the moment, or it is being loaded.  ERROR T_R_SERIALIZATION_FAILURE if memory was too short to
+ * keep closed buckets for a snapshot as old as this.
  */
 typedef struct WmsReader WmsReader;
 extern bool wms_state_read(WmsSharedStream *slot, Snapshot snapshot, WmsEntryFn fn, void *arg);

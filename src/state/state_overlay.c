@@ -1,0 +1,481 @@
+/*
+ * state_overlay.c
+ *	  What the open batch touches.
+ *
+ * The overlay is a hash table, in the batch's context, of the entries that this batch asked for.
+ * The first touch of a committed entry copies nothing: its WmsEntry points into shared memory, where
+ * only we write and not before the batch is published.  Everything the batch does stands in the overlay
+ * and in bucket objects marked NEW or CLOSING, so taking it back is forgetting it.
+ *
+ * The table goes by bucket, hash and key; an entry that was removed stays in it as a mark
+ * that hides its committed form, until the same key is made anew and takes its slot.
+ *
+ * Begin, then get, keep, remove, close and the scans in any order, then prepare (state_publish.c).
+ * A batch that is neither published nor discarded is discarded when its context is reset.
+ */
+#include "postgres.h"
+
+#include "common/hashfn.h"
+#include "miscadmin.h"
+#include "port/pg_bitutils.h"
+#include "state/state_internal.h"
+#include "utils/memutils.h"
+
+#define TABLE_MIN 256
+#define TABLE_FIRST_MAX 65536
+#define POOL_ENTRIES 32
+#define KEPT_MIN ((Size) 128)
+
+static inline uint32
+overlay_hash(const WmsBucket *bucket, uint32 hash)
+{
+	return murmurhash32(hash ^ bucket->salt);
+}
+
+static void
+batch_context_reset(void *arg)
+{
+	WmsOverlay *overlay = arg;
+
+	if (overlay->store && overlay->store->overlay == overlay)
+		wms_state_discard(overlay->store);
+}
+
+static void
+table_alloc(WmsOverlay *overlay, uint32 size)
+{
+	overlay->slots = MemoryContextAllocExtended(overlay->context, (Size) size * sizeof(WmsOverlaySlot),
+												MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	overlay->mask = size - 1;
+}
+
+void
+wms_state_begin(WmsStore *store, MemoryContext batch)
+{
+	WmsOverlay *overlay;
+
+	if (store->area == NULL)
+		elog(ERROR, "store of stream %u has lost its area", store->slot->stream);
+	if (store->overlay)
+		wms_state_discard(store);
+	wms_store_collect(store);
+
+	overlay = MemoryContextAllocZero(batch, sizeof(WmsOverlay));
+	overlay->store = store;
+	overlay->context = batch;
+	table_alloc(overlay, pg_nextpower2_32(Min(TABLE_FIRST_MAX, Max(TABLE_MIN, store->last_touched * 2))));
+	overlay->callback.func = batch_context_reset;
+	overlay->callback.arg = overlay;
+	store->overlay = overlay;
+	MemoryContextRegisterResetCallback(batch, &overlay->callback);
+}
+
+static WmsOverlay *
+open_overlay(WmsStore *store)
+{
+	if (store->overlay == NULL)
+		elog(ERROR, "no batch is open");
+	return store->overlay;
+}
+
+/* ---------------------------------------------------------------- the table */
+
+/* The slot of a key: its entry, or the empty one where it belongs. */
+static WmsOverlaySlot *
+overlay_slot(WmsOverlay *overlay, const WmsBucket *bucket, uint32 hash, const WmsSought *sought)
+{
+	uint32		at = hash & overlay->mask;
+
+	for (;;)
+	{
+		WmsOverlaySlot *slot = &overlay->slots[at];
+		WmsEntryPrivate *private = slot->entry;
+
+		if (private == NULL)
+			return slot;
+		if (slot->hash == hash && private->bucket == bucket && private->entry.hash == sought->hash &&
+			wms_key_same(sought->ops, private->entry.key, private->entry.key_len, sought->key, sought->key_len))
+			return slot;
+		at = (at + 1) & overlay->mask;
+	}
+}
+
+static void
+overlay_grow(WmsOverlay *overlay)
+{
+	WmsOverlaySlot *old = overlay->slots;
+	uint32		size = overlay->mask + 1;
+	uint32		i;
+
+	table_alloc(overlay, size * 2);
+	for (i = 0; i < size; i++)
+	{
+		uint32		at = old[i].hash & overlay->mask;
+
+		if (old[i].entry == NULL)
+			continue;
+		while (overlay->slots[at].entry != NULL)
+			at = (at + 1) & overlay->mask;
+		overlay->slots[at] = old[i];
+	}
+	pfree(old);
+}
+
+WmsEntryPrivate *
+wms_overlay_find(WmsStore *store, WmsBucket *bucket, const WmsSought *sought, bool *removed)
+{
+	WmsEntryPrivate *private;
+
+	*removed = false;
+	if (bucket->touched == NULL)
+		return NULL;
+	private = overlay_slot(store->overlay, bucket, overlay_hash(bucket, sought->hash), sought)->entry;
+	if (private && private->entry.removed)
+	{
+		*removed = true;
+		return NULL;
+	}
+	return private;
+}
+
+/* ---------------------------------------------------------------- touching */
+
+static WmsEntryPrivate *
+entry_alloc(WmsOverlay *overlay)
+{
+	WmsEntryPrivate *private;
+
+	if (overlay->pool_left == 0)
+	{
+		overlay->pool = MemoryContextAlloc(overlay->context, POOL_ENTRIES * sizeof(WmsEntryPrivate));
+		overlay->pool_left = POOL_ENTRIES;
+	}
+	private = (WmsEntryPrivate *) overlay->pool;
+	overlay->pool += sizeof(WmsEntryPrivate);
+	overlay->pool_left--;
+	memset(private, 0, sizeof(WmsEntryPrivate));
+	return private;
+}
+
+static WmsTouched *
+touch_bucket(WmsOverlay *overlay, WmsBucket *bucket)
+{
+	WmsTouched *touched = MemoryContextAllocZero(overlay->context, sizeof(WmsTouched));
+
+	touched->bucket = bucket;
+	touched->chunks = InvalidDsaPointer;
+	wms_arena_mark(bucket, touched);
+	if (overlay->touched_last)
+		overlay->touched_last->next = touched;
+	else
+		overlay->touched = touched;
+	overlay->touched_last = touched;
+	bucket->touched = touched;
+	return touched;
+}
+
+static void
+entry_from_stored(WmsStore *store, WmsEntryPrivate *private, WmsBucket *bucket, WmsStored *stored)
+{
+	WmsEntry   *entry = &private->entry;
+
+	private->bucket = bucket;
+	private->stored = stored;
+	entry->bucket = bucket->key;
+	entry->hash = stored->hash;
+	entry->flags = stored->flags;
+	entry->key_len = stored->key_len;
+	entry->key = WMS_STORED_KEY(stored);
+	entry->value_len = stored->value_len;
+	entry->value = wms_stored_value(store, stored);
+	entry->priv = private;
+	if (DsaPointerIsValid(stored->more))
+		entry->nkept = ((WmsMore *) wms_area_address(store, stored->more))->nkept;
+}
+
+static void
+entry_from_key(WmsOverlay *overlay, WmsEntryPrivate *private, WmsBucket *bucket, const WmsSought *sought)
+{
+	WmsEntry   *entry = &private->entry;
+	char	   *key = MemoryContextAllocHuge(overlay->context, Max(sought->key_len, 1));
+
+	memcpy(key, sought->key, sought->key_len);
+	private->bucket = bucket;
+	entry->bucket = bucket->key;
+	entry->hash = sought->hash;
+	entry->is_new = true;
+	entry->key_len = sought->key_len;
+	entry->key = key;
+	entry->value = "";
+	entry->priv = private;
+}
+
+/* Enters an entry into the lists and the table's slot. */
+static void
+overlay_enter(WmsOverlay *overlay, WmsOverlaySlot *slot, uint32 hash, WmsEntryPrivate *private)
+{
+	WmsTouched *touched = private->bucket->touched;
+
+	if (overlay->last)
+		overlay->last->next = private;
+	else
+		overlay->first = private;
+	overlay->last = private;
+	if (touched->last)
+		touched->last->bucket_next = private;
+	else
+		touched->first = private;
+	touched->last = private;
+	if (slot->entry == NULL)
+		overlay->count++;
+	slot->hash = hash;
+	slot->entry = private;
+	if (private->entry.is_new)
+	{
+		touched->nnew++;
+		private->bucket->nlive++;
+	}
+	/* three quarters full at most */
+	if (overlay->count > overlay->mask - overlay->mask / 4)
+		overlay_grow(overlay);
+}
+
+static const WmsStateOps *
+ops_of(WmsStore *store, int32 op)
+{
+	if (op < 0 || op >= store->nops)
+		elog(ERROR, "state has no operator %d", op);
+	return &store->ops[op];
+}
+
+WmsEntry *
+wms_state_get(WmsStore *store, const WmsBucketKey *key_of_bucket, uint32 hash,
+			  const char *key, uint32 key_len, bool create)
+{
+	WmsOverlay *overlay = open_overlay(store);
+	WmsBucket  *bucket = wms_bucket_find(store, key_of_bucket);
+	WmsSought	sought = {hash, key_len, key, ops_of(store, key_of_bucket->op)};
+	WmsOverlaySlot *slot = NULL;
+	WmsEntryPrivate *private;
+	WmsStored  *stored = NULL;
+	uint32		slot_hash;
+
+	if (bucket == NULL)
+	{
+		if (!create)
+			return NULL;
+		bucket = wms_bucket_make(store, key_of_bucket);
+	}
+	slot_hash = overlay_hash(bucket, hash);
+	slot = overlay_slot(overlay, bucket, slot_hash, &sought);
+	if (slot->entry && !slot->entry->entry.removed)
+		return &slot->entry->entry;
+
+	if (slot->entry == NULL)
+		stored = wms_index_find(store, bucket, &sought);
+	if (stored == NULL && !create)
+		return NULL;
+	if (bucket->touched == NULL)
+		touch_bucket(overlay, bucket);
+	private = entry_alloc(overlay);
+	if (stored)
+		entry_from_stored(store, private, bucket, stored);
+	else
+		entry_from_key(overlay, private, bucket, &sought);
+	overlay_enter(overlay, slot, slot_hash, private);
+	return &private->entry;
+}
+
+void
+wms_state_keep(WmsStore *store, WmsEntry *entry, const char *row, uint32 len)
+{
+	WmsOverlay *overlay = open_overlay(store);
+	WmsKeptRows *kept = entry->priv->kept;
+	Size		need = WMS_ROW_SIZE(len);
+	WmsRow	   *into;
+
+	if (kept == NULL)
+	{
+		kept = MemoryContextAllocZero(overlay->context, sizeof(WmsKeptRows));
+		kept->room = Max(KEPT_MIN, need);
+		kept->data = MemoryContextAllocHuge(overlay->context, kept->room);
+		entry->priv->kept = kept;
+	}
+	else if (kept->room - kept->len < need)
+	{
+		Size		room = Max(kept->room * 2, kept->len + need);
+
+		kept->data = repalloc_huge(kept->data, room);
+		kept->room = room;
+	}
+	into = (WmsRow *) (kept->data + kept->len);
+	/* padding is zero: it goes to disk */
+	memset((char *) into + need - MAXIMUM_ALIGNOF, 0, MAXIMUM_ALIGNOF);
+	into->len = len;
+	into->spare = 0;
+	memcpy((char *) into + MAXALIGN(sizeof(WmsRow)), row, len);
+	kept->len += need;
+	kept->nrows++;
+	entry->nkept++;
+}
+
+void
+wms_state_remove(WmsStore *store, WmsEntry *entry)
+{
+	open_overlay(store);
+	if (entry->removed)
+		return;
+	entry->removed = true;
+	entry->priv->bucket->nlive--;
+}
+
+void
+wms_state_kept(WmsStore *store, WmsEntry *entry, WmsKeptFn fn, void *arg)
+{
+	WmsEntryPrivate *private = entry->priv;
+
+	if (private->stored && DsaPointerIsValid(private->stored->more))
+	{
+		WmsMore    *more = wms_area_address(store, private->stored->more);
+		uint32		i;
+
+		for (i = 0; i < more->nsegments; i++)
+		{
+			WmsSegment *segment = wms_more_segment(store, more, i);
+
+			CHECK_FOR_INTERRUPTS();
+			wms_rows_each(WMS_SEGMENT_DATA(segment), segment->len, fn, arg);
+		}
+	}
+	if (private->kept)
+		wms_rows_each(private->kept->data, private->kept->len, fn, arg);
+}
+
+/* ---------------------------------------------------------------- buckets */
+
+bool
+wms_state_next_bucket(WmsStore *store, WmsBucketKey *key)
+{
+	WmsBucket  *bucket;
+
+	for (bucket = wms_bucket_after(store, key); bucket != NULL; bucket = bucket->order)
+	{
+		if (bucket->key.op != key->op)
+			return false;
+		/* all its entries removed: nothing is left to see */
+		if (bucket->nlive > 0)
+		{
+			*key = bucket->key;
+			return true;
+		}
+	}
+	return false;
+}
+
+void
+wms_state_close(WmsStore *store, const WmsBucketKey *key)
+{
+	WmsOverlay *overlay = open_overlay(store);
+	WmsBucket  *bucket = wms_bucket_find(store, key);
+
+	if (bucket == NULL)
+		return;
+	wms_bucket_leave(store, bucket);
+	bucket->state = bucket->state == WMS_BUCKET_NEW ? WMS_BUCKET_GONE : WMS_BUCKET_CLOSING;
+	bucket->order = overlay->closing;
+	overlay->closing = bucket;
+}
+
+/* ---------------------------------------------------------------- scans */
+
+/* Is this committed entry in the overlay, removed or not? */
+static WmsEntryPrivate *
+touched_form(WmsOverlay *overlay, WmsBucket *bucket, WmsStored *stored)
+{
+	uint32		hash = overlay_hash(bucket, stored->hash);
+	uint32		at = hash & overlay->mask;
+	WmsEntryPrivate *private;
+
+	while ((private = overlay->slots[at].entry) != NULL)
+	{
+		if (private->stored == stored)
+			return private;
+		at = (at + 1) & overlay->mask;
+	}
+	return NULL;
+}
+
+/*
+ * Committed entries.  One that was removed and made anew is not found by touched_form, since the new one has
+ * its slot: those are rare, and looked for by key.
+ */
+static void
+scan_stored(WmsStore *store, WmsBucket *bucket, WmsEntryFn fn, void *arg)
+{
+	WmsOverlay *overlay = store->overlay;
+	const WmsChunk *chunk;
+	WmsStored  *stored;
+
+	for (stored = wms_bucket_first(store, bucket->shared, &chunk); stored != NULL;
+		 stored = wms_bucket_next(store, &chunk, stored))
+	{
+		WmsEntryPrivate temporary;
+
+		CHECK_FOR_INTERRUPTS();
+		if (bucket->touched)
+		{
+			WmsSought	sought = {stored->hash, stored->key_len, WMS_STORED_KEY(stored), &store->ops[bucket->key.op]};
+			WmsEntryPrivate *private = touched_form(overlay, bucket, stored);
+			bool		removed;
+
+			if (private == NULL && bucket->touched->nnew > 0 &&
+				(wms_overlay_find(store, bucket, &sought, &removed) != NULL || removed))
+				continue;
+			if (private)
+			{
+				if (!private->entry.removed)
+					fn(&private->entry, arg);
+				continue;
+			}
+		}
+		memset(&temporary, 0, sizeof(temporary));
+		entry_from_stored(store, &temporary, bucket, stored);
+		fn(&temporary.entry, arg);
+	}
+}
+
+void
+wms_state_scan(WmsStore *store, const WmsBucketKey *key, WmsEntryFn fn, void *arg)
+{
+	WmsBucket  *bucket;
+	WmsEntryPrivate *private;
+
+	open_overlay(store);
+	bucket = wms_bucket_find(store, key);
+	if (bucket == NULL)
+		return;
+	if (bucket->shared)
+		scan_stored(store, bucket, fn, arg);
+	if (bucket->touched == NULL)
+		return;
+	for (private = bucket->touched->first; private != NULL; private = private->bucket_next)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (private->entry.is_new && !private->entry.removed)
+			fn(&private->entry, arg);
+	}
+}
+
+void
+wms_state_scan_touched(WmsStore *store, int op, WmsEntryFn fn, void *arg)
+{
+	WmsOverlay *overlay = open_overlay(store);
+	WmsEntryPrivate *private;
+
+	for (private = overlay->first; private != NULL; private = private->next)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (private->entry.bucket.op == op && !private->entry.removed)
+			fn(&private->entry, arg);
+	}
+}
