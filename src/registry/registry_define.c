@@ -324,15 +324,27 @@ wms_define_owners(void)
 	}
 }
 
+/* As our own: the owner of a definition owns nothing in our schema but it. */
 static void
-drop_relation(Oid relid)
+drop_view(Oid view)
 {
 	ObjectAddress object;
 
-	if (get_rel_relkind(relid) == '\0')
+	if (get_rel_relkind(view) == '\0')
 		return;
-	ObjectAddressSet(object, RelationRelationId, relid);
+	ObjectAddressSet(object, RelationRelationId, view);
 	performDeletion(&object, DROP_RESTRICT, 0);
+}
+
+/* As the current user, by the command that everybody knows. */
+static void
+drop_result(Oid stream)
+{
+	char	   *name = get_rel_name(stream);
+
+	if (name)
+		wms_registry_command(psprintf("DROP TABLE %s",
+									  quote_qualified_identifier(get_namespace_name(get_rel_namespace(stream)), name)));
 }
 
 void
@@ -343,7 +355,7 @@ wms_drop_definition(const WmsStreamDef *def, bool results)
 		LockRelationOid(def->stream, AccessExclusiveLock);
 	wms_registry_delete(def->stream);
 	/* The view first: a restored stream has no dependency that would take it along. */
-	drop_relation(def->view);
+	drop_view(def->view);
 	if (results)
-		drop_relation(def->stream);
+		drop_result(def->stream);
 }
