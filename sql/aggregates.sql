@@ -1,0 +1,110 @@
+-- Aggregates on both paths: where the state is kept, and where the arguments are.  Both against the batch query, and against each other.
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set oracle :abs_srcdir '/test/lib/oracle.sql'
+\i :oracle
+CREATE EXTENSION wmstream;
+
+CREATE TYPE mood AS ENUM ('low', 'middle', 'high');
+CREATE TABLE facts (
+	id int GENERATED ALWAYS AS IDENTITY, ts timestamptz, k text,
+	i2 int2, i4 int4, i8 int8, n numeric, f4 float4, f8 float8, t text, c char(5), b bool, bits bit(8), by bytea,
+	d date, iv interval, m mood, a int[], j jsonb, r int4range, net inet, lsn pg_lsn, u uuid);
+
+-- A user-defined aggregate of each sort: by SQL, with a combine function; strict without an initial value; polymorphic; internal state.
+CREATE AGGREGATE mul(numeric) (SFUNC = numeric_mul, STYPE = numeric, COMBINEFUNC = numeric_mul, INITCOND = '1');
+CREATE AGGREGATE longest(text) (SFUNC = text_larger, STYPE = text);
+CREATE FUNCTION count_up(bigint, anyelement) RETURNS bigint LANGUAGE sql IMMUTABLE RETURN $1 + CASE WHEN $2 IS NULL THEN 100 ELSE 1 END;
+CREATE AGGREGATE strange_count(anyelement) (SFUNC = count_up, STYPE = bigint, INITCOND = '0');
+CREATE FUNCTION keep(int[], int) RETURNS int[] LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN (SELECT array_agg(x ORDER BY x DESC) FROM unnest($1 || $2) x LIMIT 1); END $$;
+CREATE FUNCTION best3(int[]) RETURNS int[] LANGUAGE sql IMMUTABLE RETURN $1[1:3];
+CREATE AGGREGATE greatest3(int) (SFUNC = keep, STYPE = int[], FINALFUNC = best3, INITCOND = '{}');
+
+-- Every aggregate stands in a stream of its own path; the definitions are made from one list.
+CREATE TABLE tried (name text, list text, columns text);
+INSERT INTO tried VALUES
+('counts', $$count(*) AS c1, count(n) AS c2, count(*) FILTER (WHERE i4 > 0) AS c3, count(t) FILTER (WHERE b) AS c4, strange_count(t) AS c5, strange_count(i4) AS c6$$, NULL),
+('integers', $$sum(i2) AS s2, sum(i4) AS s4, sum(i8) AS s8, avg(i2) AS a2, avg(i4) AS a4, avg(i8) AS a8, min(i2) AS mn2, max(i8) AS mx8, bit_and(i4) AS ba, bit_or(i8) AS bo, bit_xor(i2) AS bx$$, NULL),
+('numerics', $$sum(n) AS s, avg(n) AS a, min(n) AS mn, max(n) AS mx, variance(n) AS v, stddev(n) AS sd, var_pop(n) AS vp, stddev_pop(i4) AS sp, stddev_samp(i8) AS ss, mul(i4 % 3 + 2) AS m, sum(n * n) FILTER (WHERE n < 0) AS f$$, NULL),
+('floats', $$sum(f8) AS s8, sum(f4) AS s4, avg(f8) AS a8, stddev(f8) AS sd, corr(f8, f4) AS co, regr_slope(f8, i4::float8) AS sl, covar_pop(f8, f4) AS cp, max(f8) AS mx, min(f4) AS mn$$,
+ $$k, hour, round(s8::numeric, 4) AS s8, round(s4::numeric, 2) AS s4, round(a8::numeric, 6) AS a8, round(sd::numeric, 6) AS sd, round(co::numeric, 6) AS co, round(sl::numeric, 6) AS sl, round(cp::numeric, 4) AS cp, mx, mn$$),
+('texts', $$min(t) AS mn, max(t) AS mx, min(c) AS cmn, longest(t) AS l, string_agg(t, ',') AS sa, string_agg(t, k) FILTER (WHERE i4 > 0) AS sf, string_agg(by, '\x00') AS sb$$, NULL),
+('others', $$bool_and(b) AS ba, bool_or(b) AS bo, every(i4 > -100) AS ev, bit_and(bits) AS bits_and, bit_xor(bits) AS bits_xor, min(d) AS mnd, max(iv) AS mxi, sum(iv) AS si, avg(iv) AS ai, min(m) AS mnm, max(m) AS mxm,
+   max(net) AS mxn, min(lsn) AS mnl, min(a) AS mna, max(ts) AS mxt, range_agg(r) AS ra, range_intersect_agg(r) AS ri$$, NULL),
+('collections', $$array_agg(i4) AS a1, array_agg(t) FILTER (WHERE b) AS a2, array_agg(a) FILTER (WHERE cardinality(a) = 2) AS a3, jsonb_agg(j) AS j1, jsonb_object_agg(id, j) AS j2, json_agg(t)::text AS j3, greatest3(i4) AS g3$$, NULL),
+('orders', $$count(DISTINCT i4) AS d1, sum(DISTINCT n) AS d2, count(DISTINCT c) AS d3, array_agg(DISTINCT t) AS d4, array_agg(i4 ORDER BY n DESC NULLS LAST, id) AS o1, string_agg(t, ';' ORDER BY id DESC) AS o2,
+   string_agg(DISTINCT t, ',' ORDER BY t DESC) AS o3, (array_agg(u ORDER BY id))[1] AS first, jsonb_agg(i4 ORDER BY id) FILTER (WHERE i4 > 0) AS o4$$, NULL),
+('ordered_sets', $$percentile_cont(0.5) WITHIN GROUP (ORDER BY f8) AS p1, percentile_disc(ARRAY[0.1, 0.9]) WITHIN GROUP (ORDER BY n) AS p2, mode() WITHIN GROUP (ORDER BY i4 % 5) AS md, rank(5) WITHIN GROUP (ORDER BY i4) AS rk,
+   percentile_disc(0.5) WITHIN GROUP (ORDER BY t COLLATE "C") AS pt, dense_rank('x', 3) WITHIN GROUP (ORDER BY t, i4) AS dr, cume_dist(7) WITHIN GROUP (ORDER BY i4 DESC) AS cd, percentile_cont(0.25) WITHIN GROUP (ORDER BY iv) FILTER (WHERE b) AS pi$$, NULL),
+('expressions', $$sum(i4) * 2 + count(*) AS e1, round(avg(n), 2)::text || '!' AS e2, CASE WHEN bool_or(b) THEN max(t) END AS e3, coalesce(sum(n) FILTER (WHERE false), -1) AS e4, sum(sum_of) AS e5$$, NULL);
+UPDATE tried SET list = replace(list, ', sum(sum_of) AS e5', ', sum(CASE WHEN i4 % 2 = 0 THEN n ELSE -n END) AS e5') WHERE name = 'expressions';
+
+CREATE FUNCTION definition(tried) RETURNS text LANGUAGE sql RETURN format(
+	'SELECT k, lower(w) AS hour, %s FROM facts, wmstream.window(ts, ''1 hour'') AS w WHERE wmstream.watermark(ts, ''10 minutes'') GROUP BY w, k', $1.list);
+-- Every transaction brings times up to ten minutes behind those that came before.
+CREATE PROCEDURE fill(batches int, per_batch int, since timestamptz, step interval) LANGUAGE plpgsql AS $$
+BEGIN
+	FOR batch IN 0..batches - 1 LOOP
+		INSERT INTO facts (ts, k, i2, i4, i8, n, f4, f8, t, c, b, bits, by, d, iv, m, a, j, r, net, lsn, u)
+		SELECT since + batch * step - (x * 37 % 600) * interval '1 second', chr(97 + x % 3),
+			   nullif(h % 200 - 100, 7), nullif(h % 2000 - 1000, 1), nullif(h::int8 * 1000003 - 500000, -500000),
+			   CASE WHEN h % 50 <> 3 THEN (h % 100000 - 50000)::numeric / 7 + (h % 3) * 1e10 END,
+			   nullif((h % 1000) / 8.0, 0), CASE WHEN h % 11 <> 0 THEN (h % 10000) / 16.0 - 300 END,
+			   CASE h % 6 WHEN 0 THEN NULL WHEN 1 THEN '' WHEN 2 THEN repeat('long ', h % 900) ELSE md5((h % 40)::text) END,
+			   (h % 17)::text, CASE WHEN h % 5 > 0 THEN h % 2 = 0 END, (h % 256)::bit(8), decode(md5(h::text), 'hex'),
+			   date '2024-01-01' + h % 400, (h % 500 - 250) * interval '1 hour 3 seconds', (enum_range(NULL::mood))[1 + h % 3],
+			   CASE h % 4 WHEN 0 THEN NULL WHEN 1 THEN '{}'::int[] WHEN 2 THEN ARRAY[h % 9, NULL] ELSE ARRAY[h % 9, h % 8, 1] END,
+			   CASE WHEN h % 7 > 0 THEN jsonb_build_object('v', h % 100, 'l', ARRAY[h % 3, 1.50]) END,
+			   CASE WHEN h % 8 > 0 THEN int4range(h % 100, h % 100 + h % 50) END,
+			   ('10.0.' || h % 256 || '.1')::inet, (h::text || '/0')::pg_lsn, md5(h::text)::uuid
+		FROM (SELECT x, (x * 7919 + batch * 104729) % 99991 AS h FROM generate_series(1, per_batch) x) v;
+		COMMIT;
+	END LOOP;
+END $$;
+
+SELECT wmstream.create_stream('f_' || name, definition(tried)) FROM tried ORDER BY name;
+SELECT wmstream.wait(('f_' || name)::regclass) FROM tried;
+
+-- The twins: arguments of every aggregate are kept.
+ALTER SYSTEM SET wmstream.force_kept_arguments = on;
+SELECT pg_reload_conf();
+DO $$ BEGIN WHILE current_setting('wmstream.force_kept_arguments') = 'off' LOOP PERFORM pg_sleep(0.01); END LOOP; END $$;
+\connect
+SHOW wmstream.force_kept_arguments;
+SELECT wmstream.create_stream('s_' || name, definition(tried)) FROM tried ORDER BY name;
+SELECT wmstream.wait(('s_' || name)::regclass) FROM tried;
+
+CALL fill(40, 60, '2024-05-01 00:00+00', '11 minutes');
+
+-- Arguments without ORDER BY come in the order of arrival, which the batch query must not change.
+SET enable_sort = off;
+SET work_mem = '64MB';
+SELECT name, c.* FROM tried, oracle.compare(('f_' || name)::regclass, $$hour + interval '1 hour' <= $1$$, columns) c ORDER BY name;
+SELECT name, c.* FROM tried, oracle.compare(('s_' || name)::regclass, $$hour + interval '1 hour' <= $1$$, columns) c ORDER BY name;
+SELECT name, d.* FROM tried, oracle.differences(format('SELECT %s FROM f_%s', coalesce(columns, '*'), name), format('SELECT %s FROM s_%s', coalesce(columns, '*'), name)) d ORDER BY name;
+-- Floats are equal but for the order of addition; here it was the same.
+SELECT d.* FROM oracle.differences('SELECT * FROM f_floats', 'SELECT * FROM s_floats') d;
+
+-- Aggregates of one row and of rows that are all NULL; a group whose rows are all filtered out.
+INSERT INTO facts (ts, k) VALUES ('2024-05-02 00:00+00', 'none');
+INSERT INTO facts (ts, k) VALUES ('2024-05-02 00:00+00', 'none');
+CALL fill(1, 1, '2024-05-02 01:00+00', '0');
+CALL fill(1, 100, '2024-05-02 05:00+00', '0');
+SELECT name, c.* FROM tried, oracle.compare(('f_' || name)::regclass, $$hour + interval '1 hour' <= $1$$, columns) c ORDER BY name;
+SELECT name, c.* FROM tried, oracle.compare(('s_' || name)::regclass, $$hour + interval '1 hour' <= $1$$, columns) c ORDER BY name;
+
+-- Pausing throws the state out of memory; it comes back from the log.
+SELECT wmstream.pause(stream) FROM wmstream.streams;
+SELECT count(*) FILTER (WHERE oracle.status(stream) = 'paused') AS paused FROM wmstream.streams;
+CALL fill(3, 60, '2024-05-02 05:40+00', '11 minutes');
+SELECT wmstream.resume(stream) FROM wmstream.streams;
+SELECT name, c.* FROM tried, oracle.compare(('f_' || name)::regclass, $$hour + interval '1 hour' <= $1$$, columns) c ORDER BY name;
+SELECT name, c.* FROM tried, oracle.compare(('s_' || name)::regclass, $$hour + interval '1 hour' <= $1$$, columns) c ORDER BY name;
+SELECT wmstream.advance_watermark(stream, '2024-06-01 00:00+00') FROM wmstream.streams;
+SELECT name, c.* FROM tried, oracle.compare(('f_' || name)::regclass, $$hour + interval '1 hour' <= $1$$, columns) c ORDER BY name;
+SELECT name, c.* FROM tried, oracle.compare(('s_' || name)::regclass, $$hour + interval '1 hour' <= $1$$, columns) c ORDER BY name;
+SELECT DISTINCT late_rows, no_time_rows, state_rows FROM wmstream.stat_streams;
+
+-- What each keeps.
+ALTER SYSTEM RESET wmstream.force_kept_arguments;
+SELECT pg_reload_conf();
+SELECT name, trim(line) AS line FROM tried, wmstream.explain(definition(tried)) AS line WHERE line ~ 'state kept|arguments kept' ORDER BY name, line COLLATE "C";

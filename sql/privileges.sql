@@ -1,0 +1,175 @@
+-- A stream is its owner's: what others may do and see, and what its code may.
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set oracle :abs_srcdir '/test/lib/oracle.sql'
+\i :oracle
+CREATE EXTENSION wmstream;
+GRANT USAGE ON SCHEMA oracle TO PUBLIC;
+
+CREATE ROLE regress_owner;
+CREATE ROLE regress_member IN ROLE regress_owner;
+CREATE ROLE regress_reader;
+CREATE ROLE regress_monitor IN ROLE pg_monitor;
+CREATE ROLE regress_nobody;
+CREATE TABLE secret (ts timestamptz, k text, v int);
+CREATE TABLE readable (ts timestamptz, k text, v int);
+GRANT SELECT ON readable TO regress_owner;
+GRANT CREATE ON SCHEMA public TO regress_owner;
+\set query 'SELECT lower(w) AS hour, k, sum(v) AS v FROM readable, wmstream.window(ts, ''1 hour'') AS w WHERE wmstream.watermark(ts, ''0'') GROUP BY w, k'
+
+-- create_stream is not for everybody.
+SET ROLE regress_owner;
+SELECT wmstream.create_stream('s', :'query');
+\echo :SQLSTATE
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION wmstream.create_stream TO regress_owner, regress_nobody;
+SET ROLE regress_nobody;
+SELECT wmstream.create_stream('s', :'query');
+\echo :SQLSTATE
+SET ROLE regress_owner;
+SELECT wmstream.create_stream('s', replace(:'query', 'readable', 'secret'));
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', :'query', late_table => 'pg_catalog.late');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', :'query', late_table => 's_late');
+RESET ROLE;
+SELECT c.relname, pg_get_userbyid(relowner) FROM pg_class c WHERE relname IN ('s', 's_late', 'public.s') ORDER BY 1;
+CREATE TABLE others (hour timestamptz, k text, v bigint);
+SET ROLE regress_owner;
+SELECT wmstream.create_stream('others', :'query');	-- somebody else's table
+\echo :SQLSTATE
+RESET ROLE;
+
+-- Only the owner, who is a member of it, and superusers command it.
+SET ROLE regress_nobody;
+SELECT wmstream.pause('s');
+\echo :SQLSTATE
+SELECT wmstream.resume('s');
+SELECT wmstream.alter_stream('s', 'delay', '1 s');
+SELECT wmstream.advance_watermark('s', '2030-01-01');
+SELECT wmstream.drop_stream('s');
+SELECT wmstream.wait('s');
+\echo :SQLSTATE
+SELECT * FROM wmstream.open_windows(NULL::s);
+\echo :SQLSTATE
+SELECT * FROM wmstream.live(NULL::s);
+TABLE wmstream.stream;
+TABLE wmstream.state_log;
+DROP VIEW wmstream."public.s";
+RESET ROLE;
+GRANT SELECT ON s TO regress_reader;
+INSERT INTO readable VALUES ('2024-01-01 10:30+00', 'a', 1), ('2024-01-01 11:30+00', 'a', 2);
+SET ROLE regress_reader;
+SELECT wmstream.wait('s');
+TABLE s;
+SELECT * FROM wmstream.open_windows(NULL::s);
+SELECT * FROM wmstream.live(NULL::s) ORDER BY hour;
+SELECT wmstream.pause('s');
+SET ROLE regress_member;
+SELECT wmstream.pause('s');
+SELECT wmstream.resume('s');
+SELECT wmstream.wait('s');
+
+-- What is seen: definitions by all, figures and reasons by the owner and pg_monitor.
+RESET ROLE;
+CREATE FUNCTION seen(OUT role name, OUT definition bool, OUT status text, OUT "position" bool, OUT batches bool, OUT watermark timestamptz, OUT state bool, OUT source_rows bigint) LANGUAGE sql STABLE
+RETURN ROW(current_user, (SELECT s.definition LIKE '%readable%' FROM wmstream.streams s), (SELECT s.status FROM wmstream.streams s), (SELECT s.position IS NOT NULL FROM wmstream.streams s),
+	(SELECT f.batches > 0 FROM wmstream.stat_streams f), (SELECT f.watermark FROM wmstream.stat_streams f), (SELECT f.state_bytes > 0 FROM wmstream.stat_streams f), (SELECT s.rows FROM wmstream.stat_sources s));
+SELECT * FROM seen();
+SET ROLE regress_owner;
+SELECT * FROM seen();
+SET ROLE regress_monitor;
+SELECT * FROM seen();
+SET ROLE regress_nobody;
+SELECT * FROM seen();
+RESET ROLE;
+
+-- The owner's privileges are looked at again whenever the plan is made: SELECT is taken away, the stream fails, nothing is lost.
+REVOKE SELECT ON readable FROM regress_owner;
+INSERT INTO readable VALUES ('2024-01-01 12:30+00', 'a', 3);
+SELECT wmstream.wait('s');
+\echo :SQLSTATE
+SELECT oracle.status('s');
+SELECT status, regexp_replace(reason, '[0-9A-F]+/[0-9A-F]+', 'LSN') AS reason FROM wmstream.streams;
+SET ROLE regress_nobody;
+SELECT status, reason FROM wmstream.streams;
+SELECT last_error FROM wmstream.stat_streams;
+RESET ROLE;
+GRANT SELECT ON readable TO regress_owner;
+SET ROLE regress_owner;
+SELECT wmstream.resume('s');
+SELECT wmstream.wait('s');
+TABLE s ORDER BY hour;
+RESET ROLE;
+-- ... so are those on the result and on the late table
+REVOKE INSERT ON s FROM regress_owner;
+INSERT INTO readable VALUES ('2024-01-01 13:30+00', 'a', 4);
+SELECT wmstream.wait('s');
+SELECT oracle.status('s');
+GRANT INSERT ON s TO regress_owner;
+SELECT wmstream.resume('s');
+SELECT wmstream.wait('s');
+
+-- The code runs as the owner, in a context where it can become nobody else, with a search_path of its own.
+CREATE TABLE witness (who name, session name, path text, zone text);
+GRANT INSERT ON witness TO regress_owner;
+SET ROLE regress_owner;
+CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO public.witness VALUES (current_user, session_user, current_setting('search_path'), current_setting('TimeZone'));
+	RETURN NULL;
+END $$;
+CREATE TRIGGER note AFTER INSERT ON s FOR EACH ROW EXECUTE FUNCTION note();
+CREATE FUNCTION become() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN EXECUTE 'SET ROLE postgres'; RETURN NULL; EXCEPTION WHEN OTHERS THEN INSERT INTO public.witness VALUES (current_user, 'SET ROLE: ' || SQLSTATE); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER become AFTER INSERT ON s DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION become();
+CREATE CONSTRAINT TRIGGER late_note AFTER INSERT ON s DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION note();
+RESET ROLE;
+INSERT INTO readable VALUES ('2024-01-01 14:30+00', 'a', 5);
+SELECT wmstream.wait('s');
+SELECT who, CASE WHEN session LIKE 'SET ROLE%' THEN session END AS tried, path, zone, count(*) FROM witness GROUP BY 1, 2, 3, 4 ORDER BY 1, 2;
+-- readers run the stream's code as its owner too, and cannot plant anything into it
+SET ROLE regress_owner;
+CREATE TABLE seen_by (who name);
+CREATE FUNCTION whoami(int) RETURNS name LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN current_user; END $$;
+SELECT wmstream.create_stream('w', 'SELECT lower(w) AS hour, public.whoami(sum(v)::int) AS who FROM readable, wmstream.window(ts, ''1 hour'') AS w WHERE wmstream.watermark(ts, ''0'') GROUP BY w');
+GRANT SELECT ON w TO regress_reader;
+RESET ROLE;
+INSERT INTO readable VALUES ('2024-01-01 15:30+00', 'a', 5), ('2024-01-01 16:30+00', 'a', 5);
+SET ROLE regress_reader;
+SELECT wmstream.wait('w');
+SELECT * FROM wmstream.live(NULL::w) ORDER BY hour;
+RESET ROLE;
+
+-- Row-level security that the owner does not bypass.
+CREATE TABLE guarded (ts timestamptz, k text, v int);
+ALTER TABLE guarded ENABLE ROW LEVEL SECURITY;
+GRANT SELECT ON guarded TO regress_owner;
+SET ROLE regress_owner;
+SELECT wmstream.create_stream('g', 'SELECT k, v FROM guarded');
+\echo :SQLSTATE
+RESET ROLE;
+ALTER TABLE guarded DISABLE ROW LEVEL SECURITY;
+SET ROLE regress_owner;
+SELECT wmstream.create_stream('g', 'SELECT k, v FROM guarded');
+RESET ROLE;
+INSERT INTO guarded VALUES (now(), 'seen', 1);
+SELECT wmstream.wait('g');
+ALTER TABLE guarded ENABLE ROW LEVEL SECURITY;
+INSERT INTO guarded VALUES (now(), 'hidden', 2);
+SELECT wmstream.wait('g');
+SELECT oracle.status('g');
+TABLE g;
+
+-- The stream follows the table's owner.
+ALTER TABLE s OWNER TO regress_nobody;
+SELECT owner FROM wmstream.streams WHERE stream = 's'::regclass;
+INSERT INTO readable VALUES ('2024-01-01 17:30+00', 'a', 5);
+SELECT wmstream.wait('s');
+SELECT oracle.status('s');
+SELECT regexp_replace(reason, '[0-9A-F]+/[0-9A-F]+', 'LSN') AS reason FROM wmstream.streams WHERE stream = 's'::regclass;
+ALTER TABLE s OWNER TO regress_owner;
+SELECT wmstream.resume('s');
+SELECT * FROM oracle.compare('s', 'hour + interval ''1 hour'' <= $1');
+
+DROP EXTENSION wmstream;
+DROP OWNED BY regress_owner, regress_nobody, regress_reader CASCADE;
+DROP ROLE regress_owner, regress_member, regress_reader, regress_monitor, regress_nobody;

@@ -1,0 +1,200 @@
+-- What create_stream refuses, with SQLSTATE, position, reason and hint; and that a refusal leaves nothing behind.
+CREATE EXTENSION wmstream;
+CREATE TABLE l (id int, k text, ts timestamptz, local timestamp, ts2 timestamptz, day date, txt text, v numeric);
+CREATE TABLE r (id int, k text, ts timestamptz, v numeric);
+CREATE TABLE dim (id int, k text);
+\set of_l 'FROM l, wmstream.window(ts, ''10 seconds'') AS w WHERE wmstream.watermark(ts, ''10 seconds'')'
+
+-- Clauses.
+SELECT wmstream.create_stream('s', 'SELECT id FROM l ORDER BY id');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT k, count(*) AS n ' || :'of_l' || ' GROUP BY w, k ORDER BY n');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT k, count(*) AS n FROM l GROUP BY k ORDER BY n', output_mode => 'update');
+SELECT wmstream.create_stream('s', 'SELECT count(*) AS n FROM (SELECT id FROM l ORDER BY id) s', output_mode => 'complete');
+SELECT wmstream.create_stream('s', 'SELECT id FROM l LIMIT 10');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT k, count(*) AS n FROM l GROUP BY k ORDER BY n LIMIT 10 OFFSET 1', output_mode => 'complete');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l FOR UPDATE');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l TABLESAMPLE BERNOULLI (10)');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT k, id, count(*) AS n FROM l GROUP BY GROUPING SETS ((k), (id))', output_mode => 'complete');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT k, id, count(*) AS n FROM l GROUP BY ROLLUP (k, id)', output_mode => 'complete');
+SELECT wmstream.create_stream('s', 'WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 3) SELECT id, i FROM l, n WHERE wmstream.watermark(ts, ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT k FROM l WHERE wmstream.watermark(ts, ''1 s'') EXCEPT SELECT k FROM r WHERE wmstream.watermark(ts, ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT k FROM l WHERE wmstream.watermark(ts, ''1 s'') INTERSECT ALL SELECT k FROM r WHERE wmstream.watermark(ts, ''1 s'')');
+SELECT wmstream.create_stream('s', 'SELECT k FROM l WHERE wmstream.watermark(ts, ''1 s'') UNION ALL SELECT k FROM dim');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id, random() AS x FROM l');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE ts > clock_timestamp()');
+SELECT wmstream.create_stream('s', 'SELECT g FROM l, generate_series(1, (random() * 3)::int) g WHERE wmstream.watermark(ts, ''1 s'')');
+SELECT wmstream.create_stream('s', 'SELECT k, row_number() OVER (PARTITION BY k ORDER BY ts) AS nr FROM l WHERE wmstream.watermark(ts, ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, k, count(*) AS n, row_number() OVER (PARTITION BY k ORDER BY w) AS nr ' || :'of_l' || ' GROUP BY w, k');
+SELECT wmstream.create_stream('s', 'SELECT w, k, rank() OVER (PARTITION BY w ORDER BY count(*)) AS nr ' || :'of_l' || ' GROUP BY w, k', output_mode => 'update');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT xmin, id FROM l');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT tableoid::regclass AS t, id FROM l');
+SELECT wmstream.create_stream('s', 'SELECT id, ROW(id, k) AS r FROM l');
+\echo :SQLSTATE
+
+-- watermark().
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(ts, ''-10 seconds'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(ts, ''1 month -40 days'')');
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(ts, ''1 foo'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(ts, v * interval ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(day, ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(txt::timestamptz, ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(local::timestamptz, ''1 s'')');
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(id, ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(bad_column, ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(now(), ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(timestamptz ''2024-01-01'', ''1 s'')');
+SELECT wmstream.create_stream('s', 'SELECT l.id FROM l, r WHERE wmstream.watermark(greatest(l.ts, r.ts), ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark((SELECT max(ts) FROM r), ''1 s'')');
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(ts, ''1 s'') AND wmstream.watermark(ts2, ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(ts, ''1 s'') OR id > 0');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE NOT wmstream.watermark(ts, ''1 s'')');
+SELECT wmstream.create_stream('s', 'SELECT id, wmstream.watermark(ts, ''1 s'') AS x FROM l');
+SELECT wmstream.create_stream('s', 'SELECT k, count(*) FILTER (WHERE wmstream.watermark(ts, ''1 s'')) AS x FROM l GROUP BY k', output_mode => 'update');
+SELECT wmstream.create_stream('s', 'SELECT m FROM (SELECT k, max(ts) AS m FROM l GROUP BY k) x WHERE wmstream.watermark(m, ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT lower(w) AS hour, count(*) AS n FROM (SELECT ts, ts2 FROM l WHERE wmstream.watermark(ts, ''1 s'')) x, wmstream.window(ts2, ''1 hour'') AS w WHERE wmstream.watermark(ts2, ''1 s'') GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT id FROM (SELECT DISTINCT id, ts FROM l) x WHERE wmstream.watermark(ts, ''1 s'')');
+SELECT wmstream.create_stream('s', 'SELECT id FROM (SELECT id, ts FROM l LIMIT 5) x WHERE wmstream.watermark(ts, ''1 s'')');
+SELECT wmstream.create_stream('s', 'SELECT l.id, r.id AS rid FROM l JOIN r USING (k)');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT 1 AS x');
+\echo :SQLSTATE
+
+-- Windows.
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''0'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''-2 s'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''1 month'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''5 s'', ''10 s'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''5 s'', ''-1 s'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''730 days'', ''1 year'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.cumulate_window(ts, ''3 s'', ''10 s'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, v * interval ''1 s'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, NULL) AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''2 apples'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, x, count(*) AS n FROM l, wmstream.window(ts, ''1 s'') AS w, wmstream.window(ts, ''2 s'') AS x WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w, x');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT lower(w) AS a, count(*) AS n FROM l, wmstream.cumulate_window(ts, ''5 s'', ''10 s'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY lower(w)');
+\echo :SQLSTATE
+
+-- Output modes.
+SELECT wmstream.create_stream('s', 'SELECT k, count(*) AS n FROM l GROUP BY k');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''5 s'') AS w GROUP BY w');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT ts2, count(*) AS n FROM l WHERE wmstream.watermark(ts, ''1 s'') GROUP BY ts2');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts2, ''5 s'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''5 s'') AS w WHERE wmstream.watermark(ts, NULL) GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE id > 1', output_mode => 'complete');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT k, count(*) AS n ' || :'of_l' || ' GROUP BY w, k', output_mode => 'update');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n ' || :'of_l' || ' GROUP BY w, k', output_mode => 'complete');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n ' || :'of_l' || ' GROUP BY w, k', allowed_lateness => '1 s');
+SELECT wmstream.create_stream('s', 'SELECT lower(w) AS a, count(*) AS n FROM l, wmstream.cumulate_window(ts, ''5 s'', ''10 s'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w', output_mode => 'update');
+SELECT wmstream.create_stream('s', 'SELECT id FROM l', allowed_lateness => '1 s');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n ' || :'of_l' || ' GROUP BY w', allowed_lateness => '-1 s');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT lower(x) AS d, sum(n) AS n FROM (SELECT w, count(*) AS n ' || :'of_l' || ' GROUP BY w) a, wmstream.window(a.w, ''1 minute'') AS x GROUP BY x', output_mode => 'update');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT lower(x) AS d, sum(n) AS n FROM (SELECT w, count(*) AS n ' || :'of_l' || ' GROUP BY w) a, wmstream.window(a.w, ''1 minute'') AS x GROUP BY x', output_mode => 'complete');
+SELECT wmstream.create_stream('s', 'SELECT w, k, count(*) AS n FROM l, wmstream.window(now(), ''5 s'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w, k');
+\echo :SQLSTATE
+
+-- Sources.
+CREATE TEMP TABLE passing (ts timestamptz);
+SELECT wmstream.create_stream('s', 'SELECT ts FROM passing');
+\echo :SQLSTATE
+CREATE UNLOGGED TABLE loose (ts timestamptz);
+SELECT wmstream.create_stream('s', 'SELECT ts FROM loose');
+\echo :SQLSTATE
+CREATE MATERIALIZED VIEW mat AS SELECT * FROM l;
+SELECT wmstream.create_stream('s', 'SELECT ts FROM mat');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT relname FROM pg_class');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT status FROM wmstream.stream');
+\echo :SQLSTATE
+CREATE TABLE parent (ts timestamptz);
+CREATE TABLE child () INHERITS (parent);
+SELECT wmstream.create_stream('s', 'SELECT ts FROM parent');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT ts FROM child');
+CREATE FOREIGN DATA WRAPPER nothing;
+CREATE SERVER nowhere FOREIGN DATA WRAPPER nothing;
+CREATE FOREIGN TABLE abroad (ts timestamptz) SERVER nowhere;
+SELECT wmstream.create_stream('s', 'SELECT ts FROM abroad');
+\echo :SQLSTATE
+CREATE TABLE part (ts timestamptz) PARTITION BY RANGE (ts);
+CREATE TABLE part1 PARTITION OF part DEFAULT;
+SELECT wmstream.create_stream('s', 'SELECT ts FROM part1');
+\echo :SQLSTATE
+CREATE TABLE own (id int);
+SELECT wmstream.create_stream('own', 'SELECT id FROM own');
+\echo :SQLSTATE
+CREATE SEQUENCE seq;
+SELECT wmstream.create_stream('s', 'SELECT last_value FROM seq');
+SELECT wmstream.create_stream('s', 'SELECT * FROM generate_series(1, 3) g');
+
+-- Errors that Postgres raises itself point into the definition.
+SELECT wmstream.create_stream('s', 'SELECT idd FROM l');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id
+FROM   l
+WHERE  nonsense(ts)');
+SELECT wmstream.create_stream('s', 'SELECT id, count(*) FROM l');
+
+-- A slot can be made only before the transaction writes; here is none yet.
+BEGIN;
+CREATE TABLE written (id int);
+SELECT wmstream.create_stream('s', 'SELECT id FROM l');
+\echo :SQLSTATE
+ROLLBACK;
+
+-- Nothing was left by all that: no tables, no streams, no slot.
+SELECT relname FROM pg_class WHERE relnamespace IN ('public'::regnamespace, 'wmstream'::regnamespace) AND relkind IN ('r', 'v', 'p') AND relname NOT IN ('l', 'r', 'dim', 'loose', 'parent', 'child', 'part', 'part1', 'own') ORDER BY 1;
+SELECT count(*) FROM wmstream.streams;
+SELECT count(*) FROM pg_replication_slots;
+
+-- Not available in this version.
+SELECT wmstream.create_stream('s', 'SELECT k, lower(w) AS since, count(*) AS n FROM l, wmstream.session_window(ts, ''1 minute'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w, k');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT DISTINCT k FROM l');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT l.id, r.id AS rid FROM l JOIN r ON l.k = r.k AND r.ts BETWEEN l.ts AND l.ts + interval ''1 minute'' WHERE wmstream.watermark(l.ts, ''1 s'') AND wmstream.watermark(r.ts, ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT l.id FROM l WHERE wmstream.watermark(l.ts, ''1 s'') AND NOT EXISTS (SELECT FROM r WHERE r.k = l.k AND wmstream.watermark(r.ts, ''1 s''))');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l', start_from => 'beginning');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id FROM l', on_change => 'retract');
+\echo :SQLSTATE
