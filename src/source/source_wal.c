@@ -244,10 +244,11 @@ wms_wal_close(WmsWal *wal)
 	MemoryContextDelete(wal->context);
 }
 
+/* Broken off by an error; or an error handler of this process has given the slot back. */
 static void
 check_usable(WmsWal *wal)
 {
-	if (wal->reading)
+	if (wal->reading || MyReplicationSlot == NULL)
 		elog(ERROR, "decoding was broken off by an error and must be opened again");
 }
 
@@ -373,8 +374,10 @@ wms_wal_read_upto(WmsWal *wal)
 void
 wms_wal_confirm(WmsWal *wal, XLogRecPtr lsn)
 {
-	XLogRecPtr	confirmed = MyReplicationSlot->data.confirmed_flush;
+	XLogRecPtr	confirmed;
 
+	check_usable(wal);
+	confirmed = MyReplicationSlot->data.confirmed_flush;
 	lsn = Max(Min(lsn, wal->read_upto), confirmed);
 	/* Even without progress: what decoding has proposed since may be acceptable now. */
 	LogicalConfirmReceivedLocation(lsn);
