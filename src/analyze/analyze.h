@@ -61,6 +61,7 @@ typedef struct WmsAggPlan
 	Aggref	   *aggref;			/* args, filter and direct arguments are Vars (varno 1) of the lower query's columns */
 	bool		kept;			/* slow path: arguments kept, run at emission */
 	const char *kept_because;	/* for explain; NULL on the fast path */
+	char	   *text;			/* as the definition has it, for explain */
 } WmsAggPlan;
 
 /* An input of an operator: a query, or columns projected directly from one row set. */
@@ -86,6 +87,7 @@ typedef struct WmsOpPlan
 	/* group: AGGREGATE, COLLECT, DEDUP.  Keys are columns 1..nkeys of the input. */
 	int			nkeys;
 	TargetEntry **keys;			/* the expressions as in the definition, for explain */
+	char	  **key_texts;		/* the same as text */
 	Oid		   *key_eq;			/* equality operators */
 	int			window_key;		/* 0-based index of the key that closes the group; -1: none */
 	WmsWindowSpec window;		/* of that key */

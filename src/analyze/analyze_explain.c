@@ -49,8 +49,8 @@ span_text(int64 us)
 }
 
 /* An expression over the entries of a range table, as "SELECT expr" shows it. */
-static char *
-expression_text(Node *expr, List *rtable)
+char *
+wms_an_text(Node *expr, List *rtable)
 {
 	Query	   *query = makeNode(Query);
 	char	   *text;
@@ -104,9 +104,9 @@ explain_source(List **lines, const WmsStreamPlan *plan, const WmsSourcePlan *sou
 	else if (source->event_time == NULL)
 		line(lines, 1, "no event time");
 	else if (source->bounded)
-		line(lines, 1, "event time: %s, delay %s", expression_text(source->event_time, list_make1(rte)), span_text(source->delay_us));
+		line(lines, 1, "event time: %s, delay %s", wms_an_text(source->event_time, list_make1(rte)), span_text(source->delay_us));
 	else
-		line(lines, 1, "event time: %s, no watermark", expression_text(source->event_time, list_make1(rte)));
+		line(lines, 1, "event time: %s, no watermark", wms_an_text(source->event_time, list_make1(rte)));
 }
 
 /* ---------------------------------------------------------------- operators */
@@ -185,15 +185,12 @@ kind_text(WmsOpKind kind)
 }
 
 static void
-explain_aggregate(List **lines, const WmsOpPlan *op, const WmsAggPlan *agg)
+explain_aggregate(List **lines, const WmsAggPlan *agg)
 {
-	RangeTblEntry *rte = wms_rowset_rte("input", op->input_desc, "input");
-	char	   *text = expression_text((Node *) agg->aggref, list_make1(rte));
-
 	if (agg->kept)
-		line(lines, 2, "%s: arguments kept, run at emission (%s)", text, agg->kept_because);
+		line(lines, 2, "%s: arguments kept, run at emission (%s)", agg->text, agg->kept_because);
 	else
-		line(lines, 2, "%s: state kept", text);
+		line(lines, 2, "%s: state kept", agg->text);
 }
 
 static void
@@ -204,12 +201,12 @@ explain_op(List **lines, const WmsStreamPlan *plan, const WmsOpPlan *op)
 	if (op->input2)
 		explain_input(lines, op->input2);
 	for (int i = 0; i < op->nkeys; i++)
-		line(lines, 1, "key: %s%s", op->keys[i]->resname, i == op->window_key ? " (closes the group)" : "");
+		line(lines, 1, "key: %s%s", op->key_texts[i], i == op->window_key ? " (closes the group)" : "");
 	if (op->window_key >= 0)
 		line(lines, 1, "window: %s, made %s", window_text(&op->window), op->time_column > 0 ? "by the operator" : "by the feed");
 	line(lines, 1, "state: %s", bound_text(plan, op));
 	for (int i = 0; i < op->naggs; i++)
-		explain_aggregate(lines, op, &op->aggs[i]);
+		explain_aggregate(lines, &op->aggs[i]);
 }
 
 /* ---------------------------------------------------------------- result */

@@ -232,6 +232,36 @@ aggs_walker(Node *node, void *arg)
 	return expression_tree_walker(node, aggs_walker, context);
 }
 
+/* Without grouping sets every GROUPING() is 0. */
+static Node *
+grouping_mutator(Node *node, void *arg)
+{
+	int		   *depth = arg;
+
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, Query))
+	{
+		Query	   *result;
+
+		(*depth)++;
+		result = query_tree_mutator((Query *) node, grouping_mutator, arg, 0);
+		(*depth)--;
+		return (Node *) result;
+	}
+	if (IsA(node, GroupingFunc) && (int) ((GroupingFunc *) node)->agglevelsup == *depth)
+		return (Node *) makeConst(INT4OID, -1, InvalidOid, sizeof(int32), Int32GetDatum(0), false, true);
+	return expression_tree_mutator(node, grouping_mutator, arg);
+}
+
+static void
+write_out_grouping(Query *query)
+{
+	int			depth = 0;
+
+	query_tree_mutator(query, grouping_mutator, &depth, QTW_DONT_COPY_QUERY);
+}
+
 static void
 collect_aggs(Cut *g)
 {
@@ -278,10 +308,14 @@ collect_dependent_keys(Cut *g)
 		Var		   *var = lfirst(lc);
 		GroupKey   *key;
 
+		char	   *name = get_rte_attribute_name(rt_fetch(var->varno, g->query->rtable), var->varattno);
+
 		if (!OidIsValid(equality_of(var->vartype)))
-			continue;			/* found again below */
-		key = add_key(g, (Node *) var, (Node *) var, get_rte_attribute_name(rt_fetch(var->varno, g->query->rtable), var->varattno),
-					  equality_of(var->vartype), wms_an_time(g->a, g->query, (Node *) var));
+		{
+			wms_no_grouped_column(g->a, name, var->vartype);
+			return;
+		}
+		key = add_key(g, (Node *) var, (Node *) var, name, equality_of(var->vartype), wms_an_time(g->a, g->query, (Node *) var));
 		key->dependent = true;
 	}
 }
@@ -327,12 +361,32 @@ find_window_key(Cut *g)
 	return result;
 }
 
+/* Sessions that are still to be merged. */
+static void
+refuse_sessions(Cut *g)
+{
+	ListCell   *lc;
+
+	foreach(lc, g->keys)
+	{
+		GroupKey   *key = lfirst(lc);
+
+		if (key->time.kind == AN_NONE || key->time.finished || key->time.window.kind != WMS_WINDOW_SESSION)
+			continue;
+		if (g->a->options->mode == WMS_UPDATE)
+			wms_no_update_session(g->a, key->shown);
+		else
+			wms_no_sessions_yet(g->a, key->shown);
+	}
+}
+
 static void
 set_window(Cut *g)
 {
 	WmsOpPlan  *op = g->op;
 	GroupKey   *key;
 
+	refuse_sessions(g);
 	op->window_key = find_window_key(g);
 	if (op->window_key < 0 || g->a->refusal)
 		return;
@@ -341,13 +395,6 @@ set_window(Cut *g)
 	op->window = key->time.window;
 	if (key->time.kind == AN_EVENT)
 		op->window.kind = WMS_WINDOW_TIME;
-	if (op->window.kind == WMS_WINDOW_SESSION && !key->time.finished)
-	{
-		if (g->a->options->mode == WMS_UPDATE)
-			wms_no_update_session(g->a, key->shown);
-		else
-			wms_no_sessions_yet(g->a, key->shown);
-	}
 	if (key->time.processing)
 	{
 		if (g->a->has_watermark || list_length(g->a->sources) != 1)
@@ -544,6 +591,7 @@ plan_aggregates(Cut *g)
 		Aggref	   *agg = lfirst(lc);
 		WmsAggPlan *plan = &op->aggs[i++];
 
+		plan->text = wms_an_text((Node *) agg, g->query->rtable);
 		plan->kept_because = why_kept(g, agg);
 		plan->kept = (plan->kept_because != NULL);
 		if (!plan->kept)
@@ -600,7 +648,7 @@ time_of_windows(Cut *g, FuncExpr *call, const AnTime *time)
 {
 	Node	   *argument = linitial(call->args);
 
-	if (time->processing)
+	if (wms_an_is_now(argument))
 		return wms_an_carried(g->a, g->lower, AN_EVT);
 	if (type_is_range(exprType(argument)))	/* a lower window stands for its last microsecond */
 		return wms_an_shifted(wms_an_bound(copyObject(argument), true, time->type), time->type, -1);
@@ -700,12 +748,14 @@ set_keys(Cut *g)
 
 	op->nkeys = list_length(g->keys);
 	op->keys = palloc0(sizeof(TargetEntry *) * Max(op->nkeys, 1));
+	op->key_texts = palloc0(sizeof(char *) * Max(op->nkeys, 1));
 	op->key_eq = palloc0(sizeof(Oid) * Max(op->nkeys, 1));
 	foreach(lc, g->keys)
 	{
 		GroupKey   *key = lfirst(lc);
 
 		op->keys[i] = makeTargetEntry((Expr *) copyObject(key->shown), i + 1, key->name, false);
+		op->key_texts[i] = wms_an_text(key->shown, g->query->rtable);
 		op->key_eq[i] = key->eq;
 		if (key->dependent)
 			dependent = bms_add_member(dependent, i);
@@ -805,6 +855,7 @@ wms_an_cut_group(Analysis *a, Query *query)
 		wms_no_clause(a, "GROUPING SETS, ROLLUP or CUBE", -1, "Create one stream for each grouping.");
 		return;
 	}
+	write_out_grouping(query);
 	collect_keys(&g);
 	collect_aggs(&g);
 	if (a->refusal == NULL)
@@ -851,6 +902,11 @@ wms_an_cut_collect(Analysis *a, Query *query, Node *window)
 
 	if (time.kind == AN_LOWER || time.kind == AN_UPPER)
 	{
+		if (!IsA(window, FuncExpr) && !has_fixed_size(&time))
+		{
+			wms_no_one_bound(a, window);
+			return;
+		}
 		whole = IsA(window, FuncExpr) ? linitial(((FuncExpr *) window)->args) : window_from_bounds(window, NULL, &time);
 		time.kind = AN_WINDOW;
 	}

@@ -137,6 +137,9 @@ extern void wms_an_cut_collect(Analysis *a, Query *query, Node *window);
 /* analyze_output.c */
 extern void wms_an_output(Analysis *a, Query *query, WmsStreamPlan *plan);
 
+/* analyze_explain.c */
+extern char *wms_an_text(Node *expr, List *rtable);
+
 /* analyze_fingerprint.c */
 extern uint64 wms_an_fingerprint(const WmsStreamPlan *plan);
 
@@ -170,6 +173,7 @@ extern void wms_no_row_security(Analysis *a, const char *name);
 extern void wms_no_system_column(Analysis *a, Node *where);
 extern void wms_no_virtual_column(Analysis *a, Node *where);
 extern void wms_no_two_windows(Analysis *a, Node *where);
+extern void wms_no_grouped_column(Analysis *a, const char *column, Oid type);
 extern void wms_no_two_times(Analysis *a, Node *where);
 extern void wms_no_one_bound(Analysis *a, Node *where);
 extern void wms_no_processing_time(Analysis *a, Node *where);

@@ -173,7 +173,7 @@ direct_entry(const Query *query)
 		query->sortClause || query->limitCount || query->limitOffset || query->havingQual ||
 		expression_returns_set((Node *) query->targetList) ||
 		checkExprHasSubLink((Node *) query->targetList) || checkExprHasSubLink((Node *) query->jointree) ||
-		!bms_get_singleton_member(used, &rtindex) ||
+		!bms_get_singleton_member(used, &rtindex) || !IsA(linitial(query->jointree->fromlist), RangeTblRef) ||
 		rt_fetch(rtindex, query->rtable)->rtekind != RTE_NAMEDTUPLESTORE)
 		return 0;
 	return rtindex;
@@ -329,17 +329,16 @@ check_union(Analysis *a, Query *query, Node *node)
 
 /* ORDER BY and LIMIT make sense where the whole answer is computed anew. */
 static void
-check_order_and_limit(Analysis *a, Query *query)
+check_order_and_limit(Analysis *a, Query *query, int order_location)
 {
 	bool		whole = a->options->mode == WMS_COMPLETE && !wms_an_has_raw_rows(a, query);
-	Node	   *first = query->sortClause ? get_sortgroupclause_expr(linitial(query->sortClause), query->targetList) : NULL;
 
 	if (query->limitOffset)
 		wms_no_clause(a, "OFFSET", exprLocation(query->limitOffset), "Number the rows with row_number() and filter them in the query around.");
 	if (query->limitCount && !whole)
 		wms_no_order_or_limit(a, "LIMIT", exprLocation(query->limitCount));
 	if (query->sortClause && !query->hasDistinctOn && !whole)
-		wms_no_order_or_limit(a, "ORDER BY", exprLocation(first));
+		wms_no_order_or_limit(a, "ORDER BY", order_location);
 }
 
 /* ---------------------------------------------------------------- windows in FROM */
@@ -403,6 +402,19 @@ check_groups_are_final(Analysis *a, const char *what, Node *where)
 		wms_no_window_functions_in(a, psprintf("%s with allowed_lateness", what), where);
 }
 
+static bool
+window_call_walker(Node *node, void *arg)
+{
+	if (node == NULL)
+		return false;
+	if (IsA(node, WindowFunc))
+	{
+		*(Node **) arg = node;
+		return true;
+	}
+	return expression_tree_walker(node, window_call_walker, arg);
+}
+
 static void
 rank_rows(Analysis *a, Query *query)
 {
@@ -419,7 +431,10 @@ rank_rows(Analysis *a, Query *query)
 
 		if (window == NULL)
 		{
-			wms_no_window_partition(a, NULL);
+			Node	   *call = NULL;
+
+			window_call_walker((Node *) query->targetList, &call);
+			wms_no_window_partition(a, call);
 			return;
 		}
 		if (!time.finished && raw == NULL)
@@ -492,6 +507,10 @@ check_from(Analysis *a, Query *query, bool top)
 static void
 cut_level(Analysis *a, Query *query, bool top)
 {
+	/* positions in the query text, before expressions are replaced */
+	int			order_location = query->sortClause ?
+	exprLocation(get_sortgroupclause_expr(linitial(query->sortClause), query->targetList)) : -1;
+
 	cut_subqueries(a, query);
 	if (a->refusal == NULL)
 		check_from(a, query, top);
@@ -509,7 +528,7 @@ cut_level(Analysis *a, Query *query, bool top)
 	if (a->refusal == NULL && query->distinctClause)
 		distinct_rows(a, query);
 	if (a->refusal == NULL)
-		check_order_and_limit(a, query);
+		check_order_and_limit(a, query, order_location);
 }
 
 /* ---------------------------------------------------------------- all of it */

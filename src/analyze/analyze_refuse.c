@@ -26,7 +26,7 @@
 void
 wms_no_clause(Analysis *a, const char *clause, int location, const char *hint)
 {
-	SAY_NO(a, NOT_SUPPORTED, location, hint, "a stream cannot have %s", clause);
+	SAY_NO(a, NOT_SUPPORTED, location, hint, "a stream cannot use %s", clause);
 }
 
 void
@@ -227,6 +227,13 @@ wms_no_two_windows(Analysis *a, Node *where)
 {
 	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Create one stream per window, or build one window on the other in a subquery.",
 		   "two different windows in one operator");
+}
+
+void
+wms_no_grouped_column(Analysis *a, const char *column, Oid type)
+{
+	SAY_NO(a, NOT_SUPPORTED, -1, "Cast it in the query, for example to text or jsonb.",
+		   "column \"%s\" is determined by the group's key, but its type %s has no equality to keep it by", column, format_type_be(type));
 }
 
 void

@@ -72,7 +72,7 @@ check_table(Analysis *a, const RangeTblEntry *rte)
 	if (rte->securityQuals != NIL)
 		wms_no_row_security(a, RelationGetRelationName(rel));
 	if (rte->tablesample)
-		wms_no_clause(a, "TABLESAMPLE on a stream", exprLocation((Node *) rte->tablesample), "Use a WHERE condition on a hash of the key.");
+		wms_no_clause(a, "TABLESAMPLE", exprLocation((Node *) rte->tablesample), "Use a WHERE condition on a hash of the key.");
 	table_close(rel, NoLock);
 }
 
@@ -180,7 +180,7 @@ columns_walker(Node *node, void *arg)
 	if (IsA(node, Query))
 	{
 		context->depth++;
-		query_tree_walker((Query *) node, columns_walker, context, 0);
+		query_tree_walker((Query *) node, columns_walker, context, QTW_IGNORE_JOINALIASES);
 		context->depth--;
 		return false;
 	}
@@ -209,7 +209,7 @@ note_columns(Analysis *a, WmsSourcePlan *source, Query *query, int rtindex)
 	TupleDesc	table = CreateTemplateTupleDesc(source->raw_desc->natts - 1);
 	int			attno = -1;
 
-	query_tree_walker(query, columns_walker, &context, 0);
+	query_tree_walker(query, columns_walker, &context, QTW_IGNORE_JOINALIASES);
 	if (context.system)
 		wms_no_system_column(a, context.system);
 	while ((attno = bms_next_member(context.columns, attno)) >= 0)
@@ -483,6 +483,17 @@ set_delay(Analysis *a, WmsSourcePlan *source, FuncExpr *call)
 		source->delay_us = a->options->delay_us;
 }
 
+/* The call is gone from the condition already, so its columns are not among those noted. */
+static void
+note_event_time(WmsSourcePlan *source)
+{
+	ListCell   *lc;
+
+	foreach(lc, pull_vars_of_level(source->event_time, 0))
+		source->columns_used = list_append_unique_int(source->columns_used, ((Var *) lfirst(lc))->varattno);
+	list_sort(source->columns_used, list_int_cmp);
+}
+
 static void
 take_watermark(Analysis *a, Query *query, FuncExpr *call)
 {
@@ -510,6 +521,8 @@ take_watermark(Analysis *a, Query *query, FuncExpr *call)
 
 	source->event_time = copyObject(time);
 	ChangeVarNodes(source->event_time, rtindex, 1, 0);
+	if (source->below == NULL)
+		note_event_time(source);
 	source->time_type = exprType(time);
 	set_delay(a, source, call);
 	add_in_set(a, source, query, rtindex);

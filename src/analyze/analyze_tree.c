@@ -428,6 +428,12 @@ prepare_walker(Node *node, void *arg)
 		rename_hidden_columns(query);
 		return a->refusal || query_tree_walker(query, prepare_walker, a, 0);
 	}
+	if (IsA(node, Var))
+	{
+		/* how the column was written, perhaps as one of a join; that may not exist any more when it is printed */
+		((Var *) node)->varnosyn = 0;
+		((Var *) node)->varattnosyn = 0;
+	}
 	if (IsA(node, FuncExpr) && wms_function_kind(((FuncExpr *) node)->funcid) != WMS_FN_OTHER)
 		complete_call(a, (FuncExpr *) node);
 	return expression_tree_walker(node, prepare_walker, a);
@@ -722,6 +728,34 @@ without_rte(Node *node, int rtindex, bool *found)
 	}
 }
 
+/* FROM items that are FromExprs are opened: (a, (b, c WHERE x)) WHERE y is (a, b, c) WHERE x AND y. */
+static void
+open_from_items(FromExpr *from)
+{
+	List	   *items = NIL;
+	List	   *quals = NIL;
+	ListCell   *lc;
+
+	foreach(lc, from->fromlist)
+	{
+		FromExpr   *inner = lfirst(lc);
+
+		if (!IsA(inner, FromExpr))
+		{
+			items = lappend(items, inner);
+			continue;
+		}
+		open_from_items(inner);
+		items = list_concat(items, inner->fromlist);
+		if (inner->quals)
+			quals = lappend(quals, inner->quals);
+	}
+	if (from->quals)
+		quals = lappend(quals, from->quals);
+	from->fromlist = items;
+	from->quals = quals == NIL ? NULL : list_length(quals) == 1 ? linitial(quals) : (Node *) make_andclause(quals);
+}
+
 /* Takes an entry that gives exactly one row out of FROM; false if its place does not allow that.  The entry itself stays. */
 bool
 wms_an_remove_rte(Query *query, int rtindex, bool really)
@@ -730,7 +764,10 @@ wms_an_remove_rte(Query *query, int rtindex, bool really)
 	Node	   *result = without_rte((Node *) query->jointree, rtindex, &found);
 
 	if (found && really)
+	{
 		query->jointree = castNode(FromExpr, result);
+		open_from_items(query->jointree);
+	}
 	return found;
 }
 
@@ -806,33 +843,6 @@ pull_up_entry(Query *query, RangeTblEntry *rte, int rtindex, ListCell *place)
 	lfirst(place) = sub->jointree;
 	wms_an_subst(query, substs);
 	query->rtable = list_concat(query->rtable, sub->rtable);
-}
-
-/* FROM items that are FromExprs are opened: (a, (b, c WHERE x)) WHERE y is (a, b, c) WHERE x AND y. */
-static void
-open_from_items(FromExpr *from)
-{
-	List	   *items = NIL;
-	List	   *quals = NIL;
-	ListCell   *lc;
-
-	foreach(lc, from->fromlist)
-	{
-		if (IsA(lfirst(lc), FromExpr))
-		{
-			FromExpr   *inner = lfirst(lc);
-
-			items = list_concat(items, inner->fromlist);
-			if (inner->quals)
-				quals = lappend(quals, inner->quals);
-		}
-		else
-			items = lappend(items, lfirst(lc));
-	}
-	if (from->quals)
-		quals = lappend(quals, from->quals);
-	from->fromlist = items;
-	from->quals = quals == NIL ? NULL : list_length(quals) == 1 ? linitial(quals) : (Node *) make_andclause(quals);
 }
 
 /*
