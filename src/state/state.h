@@ -97,7 +97,8 @@ extern void wms_store_free_area(WmsSharedStream *slot);	/* also for a slot whose
 /*
  * Loads the state of the stream from the log: every bucket that no committed batch closed.  (keep_span tells which
  * closings need no tombstone, because the watermark in the same commit implies them.)  False: there is no log (a new stream).  ERROR DATA_CORRUPTED with hint if
- * format, server version or fingerprint do not fit.  Inside a transaction.
+ * format, server version or fingerprint do not fit.  Inside a transaction.  After an error the store is
+ * good for wms_store_destroy only.
  */
 extern bool wms_store_load(WmsStore *store, Oid stream, uint64 fingerprint, WmsProgress *progress);
 
@@ -128,6 +129,7 @@ extern void wms_state_close(WmsStore *store, const WmsBucketKey *bucket);
 /* Before COMMIT, after the last touch.  ERROR OUT_OF_MEMORY with hint when state_memory is not enough. */
 extern void wms_state_prepare(WmsStore *store, const WmsProgress *progress);
 extern void wms_state_publish(WmsStore *store);
+/* After an error, when the transaction is over.  (If it did commit, the batch is published: memory follows the log.) */
 extern void wms_state_discard(WmsStore *store);
 
 /* Removes all log rows of a stream (drop, resync).  Inside a transaction. */

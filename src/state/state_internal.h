@@ -258,6 +258,7 @@ struct WmsStore
 	int64		live_bytes;
 	int64		credit;			/* bytes that compaction may re-append */
 
+	bool		broken;			/* loading failed: good for wms_store_destroy only */
 	WmsOverlay *overlay;		/* the open batch, or NULL */
 	uint32		last_touched;	/* by the last batch: first guess for the next table */
 	WmsBucket  *last_bucket;	/* of the last look-up */
@@ -507,6 +508,7 @@ typedef struct WmsLogTable
 	Relation	table;
 	Relation	index;
 	Snapshot	snapshot;
+	MemoryContext context;		/* where it was opened: scans must allocate in one that lasts as long */
 } WmsLogTable;
 
 typedef struct SysScanDescData *WmsLogScan;

@@ -579,6 +579,7 @@ wms_store_load(WmsStore *store, Oid stream, uint64 fingerprint, WmsProgress *pro
 
 	if (store->area == NULL || store->log.count > 0 || store->nbuckets > 0)
 		elog(ERROR, "a state log can be loaded into an empty store only");
+	store->broken = true;
 	store->stream = stream;
 	store->fingerprint = fingerprint;
 	wms_log_open(&log, AccessShareLock);
@@ -587,6 +588,7 @@ wms_store_load(WmsStore *store, Oid stream, uint64 fingerprint, WmsProgress *pro
 		load_rows(store, &log);
 	wms_log_close(&log);
 
+	store->broken = false;
 	LWLockAcquire(&store->slot->lock, LW_EXCLUSIVE);
 	store->root->ready = true;
 	LWLockRelease(&store->slot->lock);

@@ -105,6 +105,7 @@ wms_log_open(WmsLogTable *log, LOCKMODE lockmode)
 				 errmsg("table wmstream.state_log has lost its primary key")));
 	log->index = index_open(log->table->rd_pkindex, lockmode);
 	log->snapshot = RegisterSnapshot(GetLatestSnapshot());
+	log->context = CurrentMemoryContext;
 }
 
 /* The lock stays until the transaction ends. */
@@ -129,9 +130,12 @@ wms_log_scan(WmsLogTable *log, Oid stream, int64 min_seq)
 HeapTuple
 wms_log_next(WmsLogTable *log, WmsLogScan scan, bool backward, int64 *seq)
 {
+	MemoryContext old = MemoryContextSwitchTo(log->context);
 	HeapTuple	tuple = systable_getnext_ordered(scan, backward ? BackwardScanDirection : ForwardScanDirection);
 	bool		isnull;
 
+	/* the index keeps notes from one call to the next, made where the first of them was needed */
+	MemoryContextSwitchTo(old);
 	if (tuple)
 		*seq = DatumGetInt64(heap_getattr(tuple, LOG_SEQ, RelationGetDescr(log->table), &isnull));
 	return tuple;
@@ -345,10 +349,24 @@ wms_log_unlog(WmsStore *store, const WmsStored *stored, bool segments)
 
 /* ---------------------------------------------------------------- writing rows */
 
+/* Writes a tuple over the newest row. */
+static void
+replace_row(LogWriter *writer, HeapTuple tuple)
+{
+	WmsLogTable *log = writer->log;
+	WmsLogScan	scan = wms_log_scan(log, writer->store->stream, writer->seq);
+	int64		seq = 0;
+	HeapTuple	former = wms_log_next(log, scan, false, &seq);
+
+	if (former == NULL || seq != writer->seq)
+		elog(ERROR, "row " INT64_FORMAT " of the state log of stream %u is missing", writer->seq, writer->store->stream);
+	CatalogTupleUpdateWithInfo(log->table, &former->t_self, tuple, writer->indexes);
+	systable_endscan_ordered(scan);
+}
+
 static void
 insert_row(LogWriter *writer, Size len)
 {
-	WmsStore   *store = writer->store;
 	TupleDesc	desc = RelationGetDescr(writer->log->table);
 	MemoryContext old = MemoryContextSwitchTo(writer->row_context);
 	Datum		values[LOG_COLUMNS];
@@ -358,21 +376,12 @@ insert_row(LogWriter *writer, Size len)
 	if (desc->natts != LOG_COLUMNS)
 		elog(ERROR, "wmstream.state_log has %d columns", desc->natts);
 	SET_VARSIZE(writer->data, VARHDRSZ + len);
-	values[LOG_STREAM - 1] = ObjectIdGetDatum(store->stream);
+	values[LOG_STREAM - 1] = ObjectIdGetDatum(writer->store->stream);
 	values[LOG_SEQ - 1] = Int64GetDatum(writer->seq);
 	values[LOG_DATA - 1] = PointerGetDatum(writer->data);
 	tuple = heap_form_tuple(desc, values, nulls);
 	if (writer->overlay->replaced && writer->overlay->nrows == 0)
-	{
-		WmsLogScan	scan = wms_log_scan(writer->log, store->stream, writer->seq);
-		int64		seq = 0;
-		HeapTuple	former = wms_log_next(writer->log, scan, false, &seq);
-
-		if (former == NULL || seq != writer->seq)
-			elog(ERROR, "row " INT64_FORMAT " of the state log of stream %u is missing", writer->seq, store->stream);
-		CatalogTupleUpdateWithInfo(writer->log->table, &former->t_self, tuple, writer->indexes);
-		systable_endscan_ordered(scan);
-	}
+		replace_row(writer, tuple);
 	else
 		CatalogTupleInsertWithInfo(writer->log->table, tuple, writer->indexes);
 	MemoryContextSwitchTo(old);

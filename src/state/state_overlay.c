@@ -54,8 +54,8 @@ wms_state_begin(WmsStore *store, MemoryContext batch)
 {
 	WmsOverlay *overlay;
 
-	if (store->area == NULL)
-		elog(ERROR, "store of stream %u has lost its area", store->slot->stream);
+	if (store->area == NULL || store->broken)
+		elog(ERROR, "store of stream %u has lost its area or was not loaded", store->slot->stream);
 	if (store->overlay)
 		wms_state_discard(store);
 	wms_store_collect(store);

@@ -9,7 +9,8 @@
  *	  log       rows of wmstream.state_log (state_log.c)
  *	  tag       buckets that leave get our transaction id, for readers with older snapshots
  * After COMMIT publish makes it visible: it only copies, links and counts, and cannot fail.
- * Discard gives all reservations back, whatever prepare had done before its error.
+ * Discard gives all reservations back, whatever prepare had done before its error; a batch whose transaction
+ * has committed it publishes instead.
  *
  * Slices.  Publish holds the lock for about SLICE_ENTRIES entries or SLICE_BYTES at a time.
  * Between two slices readers find some entries of the batch new and others old, every entry whole;
@@ -743,7 +744,15 @@ wms_state_discard(WmsStore *store)
 		return;
 	}
 	if (overlay->tagged)
+	{
+		/* an error between COMMIT and publish: the log is ahead of us, so follow it */
+		if (TransactionIdDidCommit(XidFromFullTransactionId(overlay->xid)))
+		{
+			wms_state_publish(store);
+			return;
+		}
 		tag_leaving(store, InvalidFullTransactionId);
+	}
 	for (touched = overlay->touched; touched != NULL; touched = touched->next)
 		discard_touched(store, touched);
 	while ((bucket = overlay->closing) != NULL)
