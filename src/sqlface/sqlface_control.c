@@ -64,10 +64,7 @@ prepare_restored(const WmsStreamDef *def)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("result table or definition of the stream was not restored"),
 				 errhint("Restore both, or drop the stream with wmstream.drop_stream() and create it again.")));
-	/* Before the first write, or the slot cannot be made; and locked, for no stream shows yet that it is wanted. */
-	wms_creation_lock_share();
-	if (!wms_slot_exists(MyDatabaseId))
-		wms_slot_create();
+	wms_face_need_slot();
 	wms_define_dependencies(def->stream, def->view);
 }
 

@@ -19,7 +19,6 @@
 #include "utils/lsyscache.h"
 
 #include "shared/shared.h"
-#include "source/source.h"
 #include "sqlface/sqlface_internal.h"
 #include "state/state.h"
 
@@ -212,15 +211,6 @@ check_room(void)
 				 errhint("Set wmstream.max_workers to at least %d, and max_worker_processes accordingly.", wms_max_workers + 1)));
 }
 
-/* From here to the end of the transaction the slot stays, though no stream shows yet that it is wanted. */
-static void
-make_slot(void)
-{
-	wms_creation_lock_share();
-	if (!wms_slot_exists(MyDatabaseId))
-		wms_slot_create();
-}
-
 /* ---------------------------------------------------------------- writing */
 
 /* An existing table may be read by other streams already. */
@@ -271,7 +261,7 @@ wms_sql_create_stream(PG_FUNCTION_ARGS)
 	wms_target_check(creation->target);
 	analyse(creation);
 	check_room();
-	make_slot();
+	wms_face_need_slot();
 	define(creation);
 	PG_RETURN_OID(creation->def.stream);
 }

@@ -22,6 +22,9 @@ extern bool wms_face_may_see(const WmsStreamDef *def);
 /* Counts a command and writes the row; the worker learns of it at commit. */
 extern void wms_face_command(WmsStreamDef *def);
 
+/* This database's slot, made if it is missing; before the transaction's first write. */
+extern void wms_face_need_slot(void);
+
 typedef struct WmsFaceOwner		/* what to go back to */
 {
 	Oid			user;

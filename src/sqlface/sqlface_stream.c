@@ -12,6 +12,7 @@
 #include "utils/lsyscache.h"
 
 #include "shared/shared.h"
+#include "source/source.h"
 #include "sqlface/sqlface_internal.h"
 
 void
@@ -73,6 +74,33 @@ wms_face_command(WmsStreamDef *def)
 	def->command++;
 	wms_registry_update(def);
 	wms_wake_at_commit();
+}
+
+/* Streams that were there when their slot was not have lost what was written since. */
+static void
+give_up_streams_without_slot(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_registry_streams())
+	{
+		WmsStreamDef *def = lfirst(lc);
+
+		if (def->status != WMS_RESTORED && def->status != WMS_NEEDS_RESYNC)
+			wms_registry_transition(def->stream, WMS_NEEDS_RESYNC,
+									"the replication slot was gone, and with it rows that were not read yet");
+	}
+}
+
+void
+wms_face_need_slot(void)
+{
+	/* Until the transaction ends the slot stays, though no stream shows yet that it is wanted. */
+	wms_creation_lock_share();
+	if (wms_slot_exists(MyDatabaseId))
+		return;
+	wms_slot_create();
+	give_up_streams_without_slot();
 }
 
 static void
