@@ -15,11 +15,12 @@ import time
 from wmstest.pq import PgError
 from wmstest.server import wait_for
 
+from crash_streams import WORKER
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = os.path.join(HERE, "..", "..", "src")
 POINT = re.compile(r'\bWMS_POINT\("([^"]+)"\)')
 POINT_FILE = "test_point.conf"
-WORKER = """SELECT pid FROM pg_catalog.pg_stat_activity WHERE backend_type LIKE 'wmstream%' AND datname = pg_catalog.current_database()"""
 ACTIONS = ["crash", "fatal", "error", "error/40001"]
 REACHED = {"crash": r"terminated by signal 9"}                   # in the server's log; the others name the point
 PATIENCE = 20                                                    # seconds until the load must have come to a point
