@@ -428,7 +428,7 @@ stream_start_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn)
 	 * used for it; decoding only sees to the other direction.
 	 */
 	if (rbtxn_has_catalog_changes(txn))
-		wms_relations_drop_caches();
+		wms_relations_drop_caches(wal);
 }
 
 static void

@@ -88,8 +88,8 @@ extern void wms_relations_none_open(WmsWal *wal);
 /* Around decoding: entries of the relation cache that may differ between then and now are dropped. */
 extern void wms_relations_part_caches(WmsWal *wal);
 extern void wms_relations_mistrust_caches(void);
-/* Drops all of this process's catalog caches. */
-extern void wms_relations_drop_caches(void);
+/* Drops all of this process's relation cache. */
+extern void wms_relations_drop_caches(WmsWal *wal);
 
 /* ---------------------------------------------------------------- source_row.c */
 
@@ -148,6 +148,7 @@ struct WmsWal
 	/* relations: source_relation.c */
 	HTAB	   *relations;		/* Oid -> WmsSourceRel */
 	WmsSourceRel *last_rel;		/* found last, NULL: none */
+	bool		has_partitions; /* some entry has tables above it */
 
 	/* the batch that is being filled */
 	WmsBatch   *batch;			/* NULL until a transaction for us has ended */

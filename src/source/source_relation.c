@@ -15,7 +15,8 @@
  * now, and both share this process's relation cache.  Core keeps it right as long as no DDL lies between the two: decoding replays the
  * invalidations of every transaction that it passes.  So we collect the relations that we hear invalidations of (*news*), each with an
  * LSN that is certainly behind the DDL, and while the reading position is before it their cache entries are dropped whenever we go from
- * one view to the other.  Other caches do not matter: decoding itself fills only the relation cache.
+ * one view to the other (all entries, while we catch up after a start and do not know).  Other caches do not matter: decoding fills and
+ * reads only the relation cache, and what it looks up for that in others does not change.
  *
  * Only one WmsWal is open in a process, because only one slot can be held; the invalidation callback, which core cannot take back,
  * finds it through a static pointer.
@@ -167,7 +168,6 @@ static WmsWal *active_wal = NULL;
 static News news[MAX_NEWS];
 static int	nnews = 0;
 static XLogRecPtr news_of_all = InvalidXLogRecPtr;	/* any relation may have changed before this position */
-static bool flushing = false;	/* we drop all caches ourselves: no news */
 static uint64 ninvalidations = 0;	/* counts up, so that building an entry notices */
 
 void
@@ -184,8 +184,7 @@ add_news(Oid relid)
 
 	if (!OidIsValid(relid))
 	{
-		if (!flushing)
-			wms_relations_mistrust_caches();
+		wms_relations_mistrust_caches();
 		return;
 	}
 	before = GetXLogInsertRecPtr();
@@ -207,11 +206,36 @@ add_news(Oid relid)
 	nnews++;
 }
 
+static void
+invalidate_entries(WmsWal *wal)
+{
+	HASH_SEQ_STATUS status;
+	WmsSourceRel *rel;
+
+	hash_seq_init(&status, wal->relations);
+	while ((rel = hash_seq_search(&status)) != NULL)
+		rel->valid = false;
+	wal->last_rel = NULL;
+}
+
+/* A table above partitions changed: their entries cannot be found by its OID. */
+static void
+invalidate_below(WmsWal *wal, Oid relid)
+{
+	HASH_SEQ_STATUS status;
+	WmsSourceRel *rel;
+
+	hash_seq_init(&status, wal->relations);
+	while ((rel = hash_seq_search(&status)) != NULL)
+		for (int i = 1; i < rel->nlineage; i++)
+			if (rel->lineage[i] == relid)
+				rel->valid = false;
+}
+
 /* No allocation, no catalog access, no error in here: core calls it at all kinds of moments. */
 static void
 invalidated(Datum arg, Oid relid)
 {
-	HASH_SEQ_STATUS status;
 	WmsSourceRel *rel;
 
 	if (active_wal == NULL)
@@ -219,32 +243,26 @@ invalidated(Datum arg, Oid relid)
 	add_news(relid);
 	ninvalidations++;
 	active_wal->last_rel = NULL;
-	if (OidIsValid(relid))
+	if (!OidIsValid(relid))
 	{
-		rel = hash_search(active_wal->relations, &relid, HASH_FIND, NULL);
-		if (rel)
-			rel->valid = false;
+		invalidate_entries(active_wal);
+		return;
 	}
-	/* A table above a partition changed, or all tables may have: such entries cannot be found by their key. */
-	hash_seq_init(&status, active_wal->relations);
-	while ((rel = hash_seq_search(&status)) != NULL)
-	{
-		if (!rel->valid)
-			continue;
-		if (!OidIsValid(relid))
-			rel->valid = false;
-		for (int i = 1; i < rel->nlineage && rel->valid; i++)
-			if (rel->lineage[i] == relid)
-				rel->valid = false;
-	}
+	rel = hash_search(active_wal->relations, &relid, HASH_FIND, NULL);
+	if (rel)
+		rel->valid = false;
+	if (active_wal->has_partitions)
+		invalidate_below(active_wal, relid);
 }
 
+/*
+ * Core's relation cache and our entries only, and without telling anybody: nothing has changed, so plans must not be made again for it.
+ */
 void
-wms_relations_drop_caches(void)
+wms_relations_drop_caches(WmsWal *wal)
 {
-	flushing = true;
-	InvalidateSystemCaches();
-	flushing = false;
+	RelationCacheInvalidate(false);
+	invalidate_entries(wal);
 }
 
 void
@@ -253,7 +271,7 @@ wms_relations_part_caches(WmsWal *wal)
 	int			kept = 0;
 
 	if (wal->read_upto < news_of_all)
-		wms_relations_drop_caches();
+		wms_relations_drop_caches(wal);
 	for (int i = 0; i < nnews; i++)
 	{
 		if (wal->read_upto >= news[i].before)
@@ -299,11 +317,10 @@ wms_relations_end(WmsWal *wal)
 {
 	active_wal = NULL;
 	nnews = 0;
-	flushing = false;
 }
 
 static void
-set_lineage(WmsSourceRel *rel, Relation relation)
+set_lineage(WmsWal *wal, WmsSourceRel *rel, Relation relation)
 {
 	List	   *above = NIL;
 	ListCell   *lc;
@@ -315,6 +332,7 @@ set_lineage(WmsSourceRel *rel, Relation relation)
 	rel->nlineage = 1;
 	foreach(lc, above)
 		rel->lineage[rel->nlineage++] = lfirst_oid(lc);
+	wal->has_partitions = wal->has_partitions || above != NIL;
 }
 
 /* The table above a partition, as it was when the row was written. */
@@ -364,7 +382,7 @@ build(WmsWal *wal, WmsSourceRel *rel, Relation relation)
 	fresh.context = context;
 	fresh.registry = (rel->relid == wal->registry);
 	fresh.identity_full = (relation->rd_rel->relreplident == REPLICA_IDENTITY_FULL);
-	set_lineage(&fresh, relation);
+	set_lineage(wal, &fresh, relation);
 	if (!fresh.registry)
 		set_targets(wal, &fresh, relation);
 	/* If news came meanwhile, it serves for this change and is built again for the next. */
@@ -424,12 +442,9 @@ wms_relations_reset(WmsWal *wal)
 
 	hash_seq_init(&status, wal->relations);
 	while ((rel = hash_seq_search(&status)) != NULL)
-	{
 		if (rel->passed_over && wanted_anew(wal, rel))
 			missed = true;
-		rel->valid = false;
-	}
-	wal->last_rel = NULL;
+	invalidate_entries(wal);
 	return missed;
 }
 

@@ -102,10 +102,6 @@ acquire_slot(void)
 	char	   *name = wms_slot_name(MyDatabaseId);
 	WmsSlotInfo info;
 
-	if (MyReplicationSlot != NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("this process already holds replication slot \"%s\"", NameStr(MyReplicationSlot->data.name))));
 	wms_slot_info(MyDatabaseId, &info);
 	check_slot(&info, name);
 	WmsSlotAcquire(name, true);
@@ -169,6 +165,8 @@ begin_decoding(WmsWal *wal, XLogRecPtr start)
 	XLogBeginRead(wal->ctx->reader, MyReplicationSlot->data.restart_lsn);
 	wal->read_upto = start;
 	wal->read_again = false;
+	/* What is cached now may be newer than start. */
+	InvalidateSystemCaches();
 	wms_relations_mistrust_caches();
 }
 
@@ -197,8 +195,11 @@ wms_wal_open(XLogRecPtr start, Oid registry, WmsWanted wanted, void *arg)
 	MemoryContext context;
 	WmsWal	   *wal;
 
+	if (MyReplicationSlot != NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("this process already holds replication slot \"%s\"", NameStr(MyReplicationSlot->data.name))));
 	set_limits();
-	acquire_slot();
 
 	context = AllocSetContextCreate(wms_worker_context, "wmstream decoding", ALLOCSET_DEFAULT_SIZES);
 	wal = MemoryContextAllocZero(context, sizeof(WmsWal));
@@ -214,6 +215,7 @@ wms_wal_open(XLogRecPtr start, Oid registry, WmsWanted wanted, void *arg)
 	/* Errors pass on, but they leave nothing behind, as the caller has nothing to close yet. */
 	PG_TRY();
 	{
+		acquire_slot();
 		begin_decoding(wal, start);
 	}
 	PG_CATCH();
