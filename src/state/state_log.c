@@ -79,7 +79,8 @@ typedef struct LogWriter
 	uint32		nrecords;		/* in it */
 	bool		tombstones;
 	bool		follows;
-	bool		splitting;		/* the record at hand goes over several rows */
+	bool		record_lives;	/* the record at hand counts as live */
+	bool		splitting;		/* it goes over several rows */
 	int			split_row;		/* the first of them, in overlay->rows */
 	WmsBucket  *bucket;			/* named last in this row */
 	int64		appended;		/* bytes of rows written */
@@ -461,7 +462,7 @@ put(LogWriter *writer, const void *bytes, Size len)
 		{
 			/* the record counts where it begins */
 			writer->split_row = writer->overlay->nrows;
-			writer->nrecords = 1;
+			writer->nrecords = writer->record_lives;
 		}
 		flush_row(writer, WMS_LOG_CONTINUES, NULL);
 	}
@@ -485,13 +486,14 @@ put_bucket(LogWriter *writer, WmsRecordKind kind, const WmsBucket *bucket)
 
 /* Makes room for a record of a bucket (NULL: of none); small + large bytes.  Result: seq of the row where it begins. */
 static int64
-begin_record(LogWriter *writer, WmsBucket *bucket, Size large)
+begin_record(LogWriter *writer, WmsBucket *bucket, Size large, bool lives)
 {
 	Size		need = large + 2 * SMALL_RECORD;
 
 	if (writer->body_len > 0 && writer->body_len + need > BODY_MAX)
 		flush_row(writer, 0, NULL);
 	writer->splitting = need > BODY_MAX;
+	writer->record_lives = lives;
 	if (bucket && writer->bucket != bucket)
 	{
 		put_bucket(writer, WMS_RECORD_BUCKET, bucket);
@@ -501,7 +503,7 @@ begin_record(LogWriter *writer, WmsBucket *bucket, Size large)
 }
 
 static void
-end_record(LogWriter *writer, bool live)
+end_record(LogWriter *writer)
 {
 	bool		was_split = writer->splitting && writer->follows;
 
@@ -509,13 +511,13 @@ end_record(LogWriter *writer, bool live)
 	if (was_split)
 		flush_row(writer, 0, NULL);
 	else
-		writer->nrecords += live;
+		writer->nrecords += writer->record_lives;
 }
 
 static int64
 put_entry(LogWriter *writer, WmsBucket *bucket, const WmsRecord *record)
 {
-	int64		seq = begin_record(writer, bucket, (Size) record->key_len + record->value_len);
+	int64		seq = begin_record(writer, bucket, (Size) record->key_len + record->value_len, true);
 	char		small[SMALL_RECORD];
 	char	   *at = small;
 
@@ -527,14 +529,14 @@ put_entry(LogWriter *writer, WmsBucket *bucket, const WmsRecord *record)
 	put(writer, small, at - small);
 	put(writer, record->key, record->key_len);
 	put(writer, record->value, record->value_len);
-	end_record(writer, true);
+	end_record(writer);
 	return seq;
 }
 
 static int64
 put_segment(LogWriter *writer, WmsBucket *bucket, const WmsRecord *record)
 {
-	int64		seq = begin_record(writer, bucket, (Size) record->key_len + record->rows_len);
+	int64		seq = begin_record(writer, bucket, (Size) record->key_len + record->rows_len, true);
 	char		small[SMALL_RECORD];
 	char	   *at = small;
 
@@ -547,7 +549,7 @@ put_segment(LogWriter *writer, WmsBucket *bucket, const WmsRecord *record)
 	put(writer, small, at - small);
 	put(writer, record->key, record->key_len);
 	put(writer, record->rows, record->rows_len);
-	end_record(writer, true);
+	end_record(writer);
 	return seq;
 }
 
@@ -557,14 +559,14 @@ put_removed(LogWriter *writer, WmsBucket *bucket, const WmsEntry *entry)
 	char		small[SMALL_RECORD];
 	char	   *at = small;
 
-	begin_record(writer, bucket, entry->key_len);
+	begin_record(writer, bucket, entry->key_len, false);
 	writer->tombstones = true;
 	*at++ = WMS_RECORD_REMOVED;
 	at = put_bytes(at, &entry->hash, sizeof(uint32));
 	at = put_number(at, entry->key_len);
 	put(writer, small, at - small);
 	put(writer, entry->key, entry->key_len);
-	end_record(writer, false);
+	end_record(writer);
 }
 
 /* ---------------------------------------------------------------- a batch's own records */
@@ -638,10 +640,10 @@ write_tombstones(LogWriter *writer)
 		if (bucket->state != WMS_BUCKET_CLOSING ||
 			(bucket->key.end <= overlay->horizons[bucket->key.op] && !bucket->revived))
 			continue;
-		begin_record(writer, NULL, 0);
+		begin_record(writer, NULL, 0, false);
 		writer->tombstones = true;
 		put_bucket(writer, WMS_RECORD_CLOSED, bucket);
-		end_record(writer, false);
+		end_record(writer);
 	}
 	for (touched = overlay->touched; touched != NULL; touched = touched->next)
 	{

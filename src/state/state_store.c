@@ -77,7 +77,7 @@ store_local_bytes(WmsStore *store)
 static Size
 store_bytes(WmsStore *store)
 {
-	return WmsDsaTotalSize(store->area, store->fence) + store_local_bytes(store);
+	return WmsDsaTotalSize(store->area, Max(store->fence, store->used)) + store_local_bytes(store);
 }
 
 /* What this store may have in all: the database's bound less what its other streams have. */
@@ -109,8 +109,11 @@ fence_advance(WmsStore *store, Size size)
 {
 	/* an allocation needs a map of its pages, and the segment's own head, beside itself */
 	Size		least = TYPEALIGN(PAGE_BYTES, size + size / 256 + 8 * PAGE_BYTES);
-	Size		step = TYPEALIGN(PAGE_BYTES, Max(FENCE_STEP, store->fence / 8));
+	Size		step;
 
+	/* a fence withdrawn may stand behind what came to use again */
+	store->fence = Max(store->fence, TYPEALIGN(PAGE_BYTES, store->used));
+	step = TYPEALIGN(PAGE_BYTES, Max(FENCE_STEP, store->fence / 8));
 	least = Max(least, (Size) 128 * 1024);
 	if (fence_move(store, Max(step, least)))
 		return true;
