@@ -84,18 +84,23 @@ prepare_to_jsonb(WmsLateSink *late, Oid row_type)
 	MemoryContextSwitchTo(old);
 }
 
+/* The row is formed anew as a value of the table's type as it is now: the bytes in the table are not one. */
 static Datum
 row_as_jsonb(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row)
 {
 	Oid			row_type = get_rel_type_id(source);
-	HeapTuple	copy = heap_copytuple(row);
+	TupleDesc	type_desc = lookup_rowtype_tupdesc(row_type, -1);
+	Datum	   *values = palloc0(sizeof(Datum) * Max(desc->natts, type_desc->natts));
+	bool	   *isnull = palloc(sizeof(bool) * Max(desc->natts, type_desc->natts));
+	Datum		value;
 
 	if (late->row_type != row_type)
 		prepare_to_jsonb(late, row_type);
-	HeapTupleHeaderSetDatumLength(copy->t_data, copy->t_len);
-	HeapTupleHeaderSetTypeId(copy->t_data, row_type);
-	HeapTupleHeaderSetTypMod(copy->t_data, -1);
-	return FunctionCall1(&late->to_jsonb, HeapTupleHeaderGetDatum(copy->t_data));
+	memset(isnull, true, sizeof(bool) * Max(desc->natts, type_desc->natts));
+	heap_deform_tuple(row, desc, values, isnull);
+	value = HeapTupleGetDatum(heap_form_tuple(type_desc, values, isnull));
+	ReleaseTupleDesc(type_desc);
+	return FunctionCall1(&late->to_jsonb, value);
 }
 
 void

@@ -27,6 +27,7 @@
 #include "postmaster/bgworker.h"
 #include "postmaster/interrupt.h"
 #include "replication/origin.h"
+#include "replication/slot.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "tcop/tcopprot.h"
@@ -183,6 +184,19 @@ open_wal(void)
 		wms_runners_rewound();
 }
 
+/*
+ * To the least position of a stream; the slot keeps no WAL from before what it was told, and was told nothing that a stream
+ * still needs: an older position is one after which nothing came for its stream.
+ */
+static void
+rewind_wal(void)
+{
+	XLogRecPtr	needed = wms_runners_needed(wms_wal_read_upto(wal));
+
+	wms_wal_rewind(wal, Max(needed, MyReplicationSlot->data.confirmed_flush));
+	wms_runners_rewound();
+}
+
 static bool
 decode(void)
 {
@@ -191,10 +205,7 @@ decode(void)
 	if (wal == NULL || wms_runners_waiting())
 		return false;
 	if (wms_runners_behind())
-	{
-		wms_wal_rewind(wal, wms_runners_needed(wms_wal_read_upto(wal)));
-		wms_runners_rewound();
-	}
+		rewind_wal();
 	batch = wms_wal_next(wal, wms_max_batch_rows);
 	if (batch == NULL)
 		return false;
