@@ -128,7 +128,7 @@ extern bool wms_slot_drop(Oid database);
  */
 typedef bool (*WmsWanted) (Oid relid, void *arg);
 extern WmsWal *wms_wal_open(XLogRecPtr start, Oid registry, WmsWanted wanted, void *arg);
-/* Begins again at start, which may lie behind what was read: what streams that are behind need. */
+/* Begins again at start, which may lie behind what was read: what streams that are behind need.  Implies wms_wal_reset_relations. */
 extern void wms_wal_rewind(WmsWal *wal, XLogRecPtr start);
 /* Gives the slot back.  The only call allowed after an ERROR in one of the others (besides exit). */
 extern void wms_wal_close(WmsWal *wal);

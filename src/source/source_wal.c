@@ -165,8 +165,8 @@ begin_decoding(WmsWal *wal, XLogRecPtr start)
 	XLogBeginRead(wal->ctx->reader, MyReplicationSlot->data.restart_lsn);
 	wal->read_upto = start;
 	wal->read_again = false;
-	/* What is cached now may be newer than start. */
-	InvalidateSystemCaches();
+	/* What is cached now may be newer than start, and was built for another set of wanted tables. */
+	wms_relations_drop_caches(wal);
 	wms_relations_mistrust_caches();
 }
 
