@@ -550,7 +550,7 @@ make_kept_query(Cut *g, List *calls)
 	foreach(lc, rte->subquery->targetList)
 		rte->eref->colnames = lappend(rte->eref->colnames, makeString(pstrdup(lfirst_node(TargetEntry, lc)->resname)));
 
-	if (g->op->nkeys == 0)
+	if (g->keys == NIL)
 		wms_an_add_column(&tlist, (Node *) makeConst(INT8OID, -1, InvalidOid, sizeof(int64), Int64GetDatum(0), false, FLOAT8PASSBYVAL), AN_GROUP);
 	else
 		wms_an_add_column(&tlist, (Node *) makeVar(1, 1, INT8OID, -1, InvalidOid, 0), AN_GROUP)->ressortgroupref = 1;
@@ -559,7 +559,7 @@ make_kept_query(Cut *g, List *calls)
 	query = wms_an_select_from(tlist, rte);
 	query->hasAggs = true;
 	g->op->kept_query = query;
-	if (g->op->nkeys == 0)
+	if (g->keys == NIL)
 		return;					/* the one group 0, also of no rows */
 	query->sortClause = list_make1(copyObject(linitial(rte->subquery->sortClause)));
 	query->groupClause = copyObject(query->sortClause);
