@@ -295,19 +295,6 @@ wms_define_dependencies(Oid stream, Oid view)
 	CommandCounterIncrement();
 }
 
-static Oid
-view_owner(Oid view)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(view));
-	Oid			owner;
-
-	if (!HeapTupleIsValid(tuple))
-		return InvalidOid;
-	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
-	return owner;
-}
-
 void
 wms_define_owners(void)
 {
@@ -316,7 +303,7 @@ wms_define_owners(void)
 	foreach(lc, wms_registry_streams())
 	{
 		WmsStreamDef *def = lfirst(lc);
-		Oid			owner = view_owner(def->view);
+		Oid			owner = wms_registry_owner(def->view);
 
 		/* Whoever could change the owner of the table may change that of its definition, wherever that lives. */
 		if (OidIsValid(owner) && OidIsValid(def->owner) && owner != def->owner)

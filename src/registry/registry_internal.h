@@ -7,6 +7,8 @@
 
 #include "registry/registry.h"
 
+/* registry_stream.c: the owner of a relation; InvalidOid if that is gone. */
+extern Oid	wms_registry_owner(Oid relid);
 /* registry_define.c: runs a utility command as the current user. */
 extern void wms_registry_command(const char *sql);
 

@@ -32,7 +32,6 @@
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 #include "utils/ruleutils.h"
-#include "utils/syscache.h"
 #include "utils/varlena.h"
 
 #include "registry/registry.h"
@@ -48,19 +47,6 @@ must_own(const RangeVar *relation, Oid relid, Oid oldrelid, void *arg)
 		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(relid)), relation->relname);
 }
 
-static Oid
-relation_owner(Oid relid)
-{
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner;
-
-	if (!HeapTupleIsValid(tuple))
-		elog(ERROR, "cache lookup failed for relation %u", relid);
-	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
-	return owner;
-}
-
 WmsTarget *
 wms_target_resolve(const char *name)
 {
@@ -71,7 +57,7 @@ wms_target_resolve(const char *name)
 	if (OidIsValid(target->relid))
 	{
 		target->schema_oid = get_rel_namespace(target->relid);
-		target->owner = relation_owner(target->relid);
+		target->owner = wms_registry_owner(target->relid);
 	}
 	else
 	{
@@ -226,7 +212,7 @@ make_table(WmsTarget *target, const WmsShape *shape, bool key_needed)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("result table \"%s\" is gone right after it was made", target->name)));
-	target->owner = relation_owner(target->relid);
+	target->owner = wms_registry_owner(target->relid);
 	target->made = true;
 }
 

@@ -36,6 +36,7 @@
 #include "utils/timestamp.h"
 
 #include "registry/registry.h"
+#include "registry/registry_internal.h"
 
 #define STREAM_TABLE "stream"
 #define LOG_TABLE "state_log"
@@ -163,8 +164,8 @@ attribute_list(Datum value)
 	return list;
 }
 
-static Oid
-owner_of(Oid relid)
+Oid
+wms_registry_owner(Oid relid)
 {
 	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
 	Oid			owner;
@@ -190,7 +191,7 @@ def_from_tuple(HeapTuple tuple, TupleDesc desc)
 	heap_deform_tuple(tuple, desc, values, isnull);
 	def->stream = DatumGetObjectId(VALUE(COLUMN_STREAM));
 	def->view = DatumGetObjectId(VALUE(COLUMN_VIEW));
-	def->owner = owner_of(def->stream);
+	def->owner = wms_registry_owner(def->stream);
 	def->late_table = ISNULL(COLUMN_LATE_TABLE) ? InvalidOid : DatumGetObjectId(VALUE(COLUMN_LATE_TABLE));
 	def->output_mode = (WmsOutputMode) INDEX_OF(TEXT(COLUMN_OUTPUT_MODE), mode_names);
 	def->on_change = (WmsOnChange) INDEX_OF(TEXT(COLUMN_ON_CHANGE), change_names);

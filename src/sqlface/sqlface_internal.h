@@ -38,8 +38,6 @@ extern void wms_face_leave_owner(const WmsFaceOwner *scope);
 
 /* ---- sqlface_options.c: values of options */
 
-/* The position of value among names; ERROR naming them if it is none. */
-extern int	wms_face_choice(const char *option, const char *value, const char *const *names, int nnames);
 /* Microseconds; ERROR if negative or with months. */
 extern int64 wms_face_span(const char *option, const Interval *value);
 extern WmsOutputMode wms_face_output_mode(const char *value);

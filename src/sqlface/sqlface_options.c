@@ -41,8 +41,9 @@ list_of(const char *const *names, int nnames)
 	return list.data;
 }
 
-int
-wms_face_choice(const char *option, const char *value, const char *const *names, int nnames)
+/* The position of value among names; ERROR naming them if it is none. */
+static int
+choice(const char *option, const char *value, const char *const *names, int nnames)
 {
 	for (int i = 0; i < nnames; i++)
 	{
@@ -79,13 +80,13 @@ not_yet(const char *option, const char *value, const char *instead)
 WmsOutputMode
 wms_face_output_mode(const char *value)
 {
-	return (WmsOutputMode) wms_face_choice("output_mode", value, mode_names, lengthof(mode_names));
+	return (WmsOutputMode) choice("output_mode", value, mode_names, lengthof(mode_names));
 }
 
 WmsOnChange
 wms_face_on_change(const char *value)
 {
-	WmsOnChange on_change = (WmsOnChange) wms_face_choice("on_change", value, change_names, lengthof(change_names));
+	WmsOnChange on_change = (WmsOnChange) choice("on_change", value, change_names, lengthof(change_names));
 
 	if (on_change != WMS_CHANGE_IGNORE)
 		not_yet("on_change", value, "ignore");
@@ -95,19 +96,19 @@ wms_face_on_change(const char *value)
 bool
 wms_face_skip_errors(const char *value)
 {
-	return wms_face_choice("on_error", value, error_names, lengthof(error_names)) == 1;
+	return choice("on_error", value, error_names, lengthof(error_names)) == 1;
 }
 
 bool
 wms_face_watermark_max(const char *value)
 {
-	return wms_face_choice("watermark_policy", value, policy_names, lengthof(policy_names)) == 1;
+	return choice("watermark_policy", value, policy_names, lengthof(policy_names)) == 1;
 }
 
 void
 wms_face_check_start_from(const char *value)
 {
-	if (wms_face_choice("start_from", value, start_names, lengthof(start_names)) != 0)
+	if (choice("start_from", value, start_names, lengthof(start_names)) != 0)
 		not_yet("start_from", value, "now");
 }
 
