@@ -234,7 +234,10 @@ wms_index_find(WmsStore *store, WmsBucket *bucket, const WmsSought *sought)
 	table = index->tables[directory_position(index, hash)];
 	for (at = hash & table->mask; (stored = slot_get(&table->slots[at])) != NULL; at = (at + 1) & table->mask)
 	{
-		if (table->slots[at].hash == hash && stored_is(stored, sought))
+		if (table->slots[at].hash != hash)
+			continue;
+		wms_prefetch(stored);
+		if (stored_is(stored, sought))
 			return stored;
 	}
 	return NULL;

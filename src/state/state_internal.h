@@ -335,6 +335,8 @@ typedef struct WmsKeptRows
 	uint32		nrows;
 } WmsKeptRows;
 
+#define WMS_SMALL_KEY 32
+
 struct WmsEntryPrivate
 {
 	WmsEntry	entry;			/* must be first: what the operator sees */
@@ -354,7 +356,44 @@ struct WmsEntryPrivate
 	WmsReserved *reserved;		/* NULL: nothing beside the block */
 	int64		seq;			/* log row of the new version */
 	int64		segment_seq;
+
+	uint64		small_key[WMS_SMALL_KEY / sizeof(uint64)];	/* the key, if it fits: looking it up again stays in here */
 };
+
+/*
+ * Entries of a large state lie anywhere in memory; whoever walks touched ones has the next few fetched meanwhile.
+ * Reading ahead of private: *ahead starts as the first and is kept WMS_AHEAD entries before it.
+ */
+#define WMS_AHEAD 4
+
+static inline void
+wms_prefetch(const void *address)
+{
+#if defined(__GNUC__)
+	__builtin_prefetch(address);
+	__builtin_prefetch((const char *) address + 64);
+#endif
+}
+
+static inline void
+wms_prefetch_ahead(WmsEntryPrivate **ahead)
+{
+	if (*ahead == NULL)
+		return;
+	if ((*ahead)->stored)
+		wms_prefetch((*ahead)->stored);
+	*ahead = (*ahead)->bucket_next;
+}
+
+static inline WmsEntryPrivate *
+wms_prefetch_first(WmsEntryPrivate *first)
+{
+	int			i;
+
+	for (i = 0; i < WMS_AHEAD; i++)
+		wms_prefetch_ahead(&first);
+	return first;
+}
 
 /* ---------------------------------------------------------------- state_store.c */
 

@@ -174,6 +174,15 @@ touch_bucket(WmsOverlay *overlay, WmsBucket *bucket)
 	return touched;
 }
 
+/* A copy of a small key in the entry itself; NULL: it is not small. */
+static const char *
+keep_key(WmsEntryPrivate *private, const char *key, uint32 key_len)
+{
+	if (key_len > WMS_SMALL_KEY)
+		return NULL;
+	return memcpy(private->small_key, key, key_len);
+}
+
 static void
 entry_from_stored(WmsStore *store, WmsEntryPrivate *private, WmsBucket *bucket, WmsStored *stored)
 {
@@ -185,7 +194,9 @@ entry_from_stored(WmsStore *store, WmsEntryPrivate *private, WmsBucket *bucket, 
 	entry->hash = stored->hash;
 	entry->flags = stored->flags;
 	entry->key_len = stored->key_len;
-	entry->key = WMS_STORED_KEY(stored);
+	entry->key = keep_key(private, WMS_STORED_KEY(stored), stored->key_len);
+	if (entry->key == NULL)
+		entry->key = WMS_STORED_KEY(stored);
 	entry->value_len = stored->value_len;
 	entry->value = wms_stored_value(store, stored);
 	entry->priv = private;
@@ -197,9 +208,10 @@ static void
 entry_from_key(WmsOverlay *overlay, WmsEntryPrivate *private, WmsBucket *bucket, const WmsSought *sought)
 {
 	WmsEntry   *entry = &private->entry;
-	char	   *key = MemoryContextAllocHuge(overlay->context, Max(sought->key_len, 1));
+	const char *key = keep_key(private, sought->key, sought->key_len);
 
-	memcpy(key, sought->key, sought->key_len);
+	if (key == NULL)
+		key = memcpy(MemoryContextAllocHuge(overlay->context, sought->key_len), sought->key, sought->key_len);
 	private->bucket = bucket;
 	entry->bucket = bucket->key;
 	entry->hash = sought->hash;
