@@ -152,8 +152,8 @@ extern void wms_state_size(WmsStore *store, WmsStateSize *size);
  * Calls fn for a copy (in the current context) of every entry that a reader with this snapshot must see as open:
  * all of live buckets, and those of buckets that closed in a transaction the snapshot does not see.  Kept rows by
  * wms_reader_kept inside fn.  Small states are seen as one batch left them; see state_read.c for larger ones.  False if the
- * stream has no area at the moment, or it is being loaded.  ERROR T_R_SERIALIZATION_FAILURE if memory was too short to
- * keep closed buckets for a snapshot as old as this.
+ * stream has no area at the moment, or it is being loaded.  ERROR T_R_SERIALIZATION_FAILURE if buckets
+ * that closed are not kept for a snapshot as old as this (the stream was started since, or memory was short).
  */
 typedef struct WmsReader WmsReader;
 extern bool wms_state_read(WmsSharedStream *slot, Snapshot snapshot, WmsEntryFn fn, void *arg);

@@ -35,7 +35,7 @@ typedef struct WmsRoot
 	bool		publishing;		/* between the slices of a publish */
 	uint64		version;		/* publishes finished */
 	dsa_pointer buckets;		/* newest first */
-	FullTransactionId dropped;	/* newest closing whose bucket was dropped though snapshots may want it */
+	FullTransactionId dropped;	/* newest transaction that may have closed a bucket which is gone though snapshots may want it */
 } WmsRoot;
 
 /* A run of entries.  Blocks lie back to back from the header's end; readers stop at used. */

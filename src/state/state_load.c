@@ -12,7 +12,7 @@
 #include "postgres.h"
 
 #include "access/genam.h"
-#include "access/htup.h"
+#include "access/htup_details.h"
 #include "miscadmin.h"
 #include "state/state_internal.h"
 #include "utils/memutils.h"
@@ -532,6 +532,24 @@ load_next(Loader *loader, WmsLogTable *log, WmsLogScan scan)
 	return true;
 }
 
+/*
+ * Windows that closed before are in no area any more.  A snapshot that does not see the batch which wrote the newest
+ * row may want some of them.
+ */
+static void
+load_dropped(WmsStore *store, HeapTuple tuple)
+{
+	FullTransactionId next = ReadNextFullTransactionId();
+	TransactionId xid = HeapTupleHeaderGetXmin(tuple->t_data);
+	uint32		epoch = EpochFromFullTransactionId(next);
+
+	if (!TransactionIdIsNormal(xid))
+		return;
+	if (xid > XidFromFullTransactionId(next))
+		epoch--;
+	store->root->dropped = FullTransactionIdFromEpochAndXid(epoch, xid);
+}
+
 /* Progress and horizons from the newest row. */
 static bool
 load_head(WmsStore *store, WmsLogTable *log, WmsProgress *progress)
@@ -548,6 +566,7 @@ load_head(WmsStore *store, WmsLogTable *log, WmsProgress *progress)
 		wms_log_check(VARDATA(row), VARSIZE(row) - VARHDRSZ, &header, store->fingerprint);
 		if (!(header.flags & WMS_LOG_HEAD))
 			corrupted("its newest row has no head");
+		load_dropped(store, tuple);
 		wms_head_decode(VARDATA(row) + sizeof(header), header.head_len, progress, store->horizons, store->nops);
 	}
 	systable_endscan_ordered(scan);

@@ -11,7 +11,8 @@
  *
  * Where a reader stands.  It lets go of the lock only inside a bucket that is open for it.  Such a bucket
  * cannot be freed as long as the snapshot counts, since buckets go when no snapshot can miss their closing.
- * (When memory is short they go sooner: root->dropped tells, and a reader that would have wanted them fails.)
+ * (When memory is short they go sooner, and an area that was just loaded has none: root->dropped tells, and a reader
+ * that would have wanted them fails.)
  * Chunks of a bucket live as long as the bucket; what hangs on an entry is copied with it, under one hold.
  *
  * What a reader sees of batches.  Every entry is whole.  A copy that took one hold of the
@@ -143,8 +144,8 @@ check_dropped(WmsReader *reader)
 		ereport(ERROR,
 				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
 				 errmsg("windows that closed since the snapshot was taken are not kept any more"),
-				 errdetail("The memory for state was short."),
-				 errhint("Try again in a new transaction, or raise wmstream.state_memory.")));
+				 errdetail("The stream was started anew since, or memory for state was short."),
+				 errhint("Try again in a new transaction.")));
 }
 
 /* ---------------------------------------------------------------- copying */
