@@ -158,9 +158,9 @@ store_out_of_memory(WmsStore *store)
 {
 	ereport(ERROR,
 			(errcode(ERRCODE_OUT_OF_MEMORY),
-			 errmsg("the state of stream %u does not fit into the memory for state", store->slot->stream),
-			 errdetail("It has %zu kB; all streams of this database together may have %d MB.",
-					   store_bytes(store) / 1024, wms_state_memory),
+			 errmsg("the state of the stream does not fit into the memory for state"),
+			 errdetail("It has %zu kB, and %zu kB is what wmstream.state_memory (%d MB for all streams of this database) leaves it.",
+					   store_bytes(store) / 1024, store_bound(store) / 1024, wms_state_memory),
 			 errhint("Raise wmstream.state_memory, or let the watermark close windows sooner.")));
 }
 
@@ -226,6 +226,17 @@ wms_store_area(dsa_handle handle)
 	return store ? store->area : NULL;
 }
 
+/* Other streams may have its memory now. */
+static void
+clear_figure(WmsSharedStream *slot)
+{
+	WmsFigures	figures;
+
+	wms_stream_figures(slot, &figures, NULL);
+	figures.state_bytes = 0;
+	wms_stream_set_figures(slot, &figures);
+}
+
 /* The area leaves the slot and dies when its last user detaches; a store of ours that had it is left without. */
 void
 wms_store_free_area(WmsSharedStream *slot)
@@ -250,6 +261,7 @@ wms_store_free_area(WmsSharedStream *slot)
 		}
 	}
 	LWLockRelease(&slot->lock);
+	clear_figure(slot);
 }
 
 /* No operator has closed anything yet.  In the current context. */
