@@ -23,6 +23,8 @@
 #define TABLE_MIN_SLOTS 32
 #define TABLE_SLOTS 65536
 #define MAX_DEPTH 16
+/* Tables from this size on are asked for against the bound of memory; smaller ones are counted with what comes next. */
+#define ADMIT_SLOTS 4096
 
 /* 12 bytes: the pointer is kept in halves because it would be aligned otherwise. */
 typedef struct Slot
@@ -42,7 +44,7 @@ typedef struct Table
 
 struct WmsIndex
 {
-	MemoryContext context;
+	WmsStore   *store;
 	uint32		depth;			/* of the directory */
 	Table	  **tables;			/* 2^depth, neighbours may be the same table */
 };
@@ -76,12 +78,21 @@ table_limit(uint32 slots, uint32 prefix)
 	return (uint32) ((uint64) slots * (65 + murmurhash32(prefix + 1) % 21) / 100);
 }
 
-static Table *
-table_make(MemoryContext context, uint32 slots, uint32 depth, uint32 prefix)
+static inline Size
+table_size(uint32 slots)
 {
-	Table	   *table = MemoryContextAllocExtended(context, offsetof(Table, slots) + (Size) slots * sizeof(Slot),
-												   MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
+	return offsetof(Table, slots) + (Size) slots * sizeof(Slot);
+}
 
+static Table *
+table_make(WmsStore *store, uint32 slots, uint32 depth, uint32 prefix)
+{
+	Size		size = table_size(slots);
+	Table	   *table;
+
+	if (slots >= ADMIT_SLOTS)
+		wms_store_admit(store, size);
+	table = MemoryContextAllocExtended(store->context, size, MCXT_ALLOC_HUGE | MCXT_ALLOC_ZERO);
 	table->mask = slots - 1;
 	table->limit = table_limit(slots, prefix);
 	table->depth = depth;
@@ -121,7 +132,7 @@ table_double(WmsIndex *index, uint32 position)
 	Table	   *old = index->tables[position];
 	uint32		span = 1 << (index->depth - old->depth);
 	uint32		first = position & ~(span - 1);
-	Table	   *new = table_make(index->context, (old->mask + 1) * 2, old->depth, first);
+	Table	   *new = table_make(index->store, (old->mask + 1) * 2, old->depth, first);
 	uint32		i;
 
 	table_copy(new, old, 0, false);
@@ -134,7 +145,7 @@ static void
 directory_double(WmsIndex *index)
 {
 	uint32		n = 1 << index->depth;
-	Table	  **tables = MemoryContextAlloc(index->context, sizeof(Table *) * n * 2);
+	Table	  **tables = MemoryContextAlloc(index->store->context, sizeof(Table *) * n * 2);
 	uint32		i;
 
 	for (i = 0; i < n * 2; i++)
@@ -155,12 +166,14 @@ table_split(WmsIndex *index, uint32 hash)
 	Table	   *high;
 	uint32		i;
 
+	/* both halves or none */
+	wms_store_admit(index->store, 2 * table_size(old->mask + 1));
 	if (old->depth == index->depth)
 		directory_double(index);
 	span = 1 << (index->depth - old->depth);
 	first = directory_position(index, hash) & ~(span - 1);
-	low = table_make(index->context, old->mask + 1, old->depth + 1, first);
-	high = table_make(index->context, old->mask + 1, old->depth + 1, first + span / 2);
+	low = table_make(index->store, old->mask + 1, old->depth + 1, first);
+	high = table_make(index->store, old->mask + 1, old->depth + 1, first + span / 2);
 	table_copy(low, old, bit, false);
 	table_copy(high, old, bit, true);
 	for (i = 0; i < span; i++)
@@ -255,9 +268,9 @@ wms_index_build(WmsStore *store, WmsBucket *bucket, int64 expected)
 	while (slots < TABLE_SLOTS && table_limit(slots, 0) <= expected)
 		slots *= 2;
 	index = MemoryContextAllocZero(store->context, sizeof(WmsIndex));
-	index->context = store->context;
+	index->store = store;
 	index->tables = MemoryContextAlloc(store->context, sizeof(Table *));
-	index->tables[0] = table_make(store->context, slots, 0, 0);
+	index->tables[0] = table_make(store, slots, 0, 0);
 	bucket->index = index;
 	if (bucket->nentries == 0)
 		return;

@@ -400,6 +400,8 @@ wms_prefetch_first(WmsEntryPrivate *first)
 /* Allocates in the area; ERROR OUT_OF_MEMORY at the bound.  Never under the stream's lock. */
 extern dsa_pointer wms_area_allocate(WmsStore *store, Size size);
 extern void wms_area_free(WmsStore *store, dsa_pointer dp, Size size);
+/* May local memory grow by size?  ERROR OUT_OF_MEMORY if not. */
+extern void wms_store_admit(WmsStore *store, Size size);
 /* The size that the allocator would give anyway. */
 extern Size wms_area_round(Size size);
 /* The area of a store of this process, or NULL. */

@@ -164,6 +164,16 @@ store_out_of_memory(WmsStore *store)
 			 errhint("Raise wmstream.state_memory, or let the watermark close windows sooner.")));
 }
 
+void
+wms_store_admit(WmsStore *store, Size size)
+{
+	while (store_bytes(store) + size > store_bound(store))
+	{
+		if (!store_drop_closed(store))
+			store_out_of_memory(store);
+	}
+}
+
 dsa_pointer
 wms_area_allocate(WmsStore *store, Size size)
 {
