@@ -97,7 +97,10 @@ wms_flow_fed(WmsFlow *flow)
 	wms_flow_chunk_end(flow);
 	for (int i = 0; i < flow->plan->nsources; i++)
 		if (flow->source_had_rows[i])
+		{
 			flow->source_seen_at[i] = GetCurrentTimestamp();
+			flow->source_idle[i] = false;
+		}
 }
 
 void
@@ -132,12 +135,33 @@ wms_flow_end(WmsFlow *flow)
 
 /* ---------------------------------------------------------------- the watermark */
 
-static bool
-source_idle(WmsFlow *flow, int source, TimestampTz now)
+/*
+ * A source that had no rows for idle_timeout leaves the minimum until its next row.  Judged only when no unread
+ * input waits, for else its rows may be among that.
+ */
+void
+wms_flow_judge_idle(WmsFlow *flow)
 {
-	int64		timeout = flow->def->idle_us;
+	TimestampTz now = GetCurrentTimestamp();
 
-	return timeout >= 0 && now - flow->source_seen_at[source] >= timeout;
+	if (flow->def->idle_us < 0)
+		return;
+	for (int i = 0; i < flow->plan->nsources; i++)
+		if (now - flow->source_seen_at[i] >= flow->def->idle_us)
+			flow->source_idle[i] = true;
+}
+
+/* Clocks and verdicts go on when a flow is built anew. */
+void
+wms_flow_adopt_clocks(WmsFlow *flow, const WmsFigures *figures)
+{
+	for (int i = 0; i < flow->plan->nsources; i++)
+	{
+		if (figures->source_relid[i] != flow->sources[i].plan->relid)
+			continue;
+		flow->source_seen_at[i] = figures->source_seen_at[i];
+		flow->source_idle[i] = figures->source_idle[i];
+	}
 }
 
 /* What a source alone says of W; WMS_TIME_MIN where it says nothing (yet). */
@@ -152,7 +176,6 @@ source_watermark(WmsFlow *flow, int source)
 WmsTime
 wms_flow_watermark(WmsFlow *flow)
 {
-	TimestampTz now = GetCurrentTimestamp();
 	WmsTime		least = WMS_TIME_MAX;
 	WmsTime		greatest = WMS_TIME_MIN;
 	bool		active = false;
@@ -166,13 +189,54 @@ wms_flow_watermark(WmsFlow *flow)
 		if (!flow->sources[i].plan->bounded)
 			continue;
 		greatest = Max(greatest, w);
-		if (source_idle(flow, i, now))
+		if (flow->source_idle[i])
 			continue;
 		active = true;
 		least = Min(least, w);
 	}
 	return wms_watermark_advance(flow->progress->watermark,
 								 flow->def->watermark_max || !active ? greatest : least);
+}
+
+/* The last end of an operator's windows that hold data, as the W that passes it; WMS_TIME_MIN: none is open. */
+static WmsTime
+last_open_end(WmsFlow *flow, FlowOp *op)
+{
+	WmsBucketKey bucket = {op->plan->id, WMS_TIME_MAX, wms_flow_op_watermark(op, flow->progress->watermark)};
+	WmsTime		last = WMS_TIME_MIN;
+
+	if (!op->plan->bounded)
+		return WMS_TIME_MIN;
+	while (wms_state_next_bucket(flow->store, &bucket))
+		last = bucket.end;
+	return last == WMS_TIME_MIN ? last : wms_time_add(last, op->plan->lag_us);
+}
+
+/*
+ * close_when_idle: where W is to go now that all sources are idle.  First the delay is taken as over; then, firing by firing,
+ * W goes to the last end of all windows that hold data, until none does.  WMS_TIME_MIN: nowhere.
+ */
+WmsTime
+wms_flow_idle_target(WmsFlow *flow)
+{
+	WmsTime		greatest = WMS_TIME_MIN;
+	WmsTime		last = WMS_TIME_MIN;
+
+	if (!flow->def->close_when_idle)
+		return WMS_TIME_MIN;
+	for (int i = 0; i < flow->plan->nsources; i++)
+	{
+		if (!flow->sources[i].plan->bounded)
+			continue;
+		if (!flow->source_idle[i])
+			return WMS_TIME_MIN;
+		greatest = Max(greatest, flow->progress->max_time[i]);
+	}
+	if (greatest > flow->progress->watermark || greatest == WMS_TIME_MIN)
+		return greatest;
+	for (int i = 0; i < flow->plan->nops; i++)
+		last = Max(last, last_open_end(flow, &flow->ops[i]));
+	return last;
 }
 
 /* ---------------------------------------------------------------- firing */
@@ -438,13 +502,11 @@ next_close(WmsFlow *flow, WmsFigures *figures)
 void
 wms_flow_figures(WmsFlow *flow, WmsFigures *figures)
 {
-	TimestampTz now = GetCurrentTimestamp();
-
 	for (int i = 0; i < flow->plan->nsources; i++)
 	{
 		figures->source_relid[i] = flow->sources[i].plan->relid;
 		figures->source_seen_at[i] = flow->source_seen_at[i];
-		figures->source_idle[i] = source_idle(flow, i, now);
+		figures->source_idle[i] = flow->source_idle[i];
 		figures->source_watermark[i] = source_watermark(flow, i);
 	}
 	next_close(flow, figures);

@@ -174,6 +174,7 @@ struct WmsFlow
 	bool		source_had_rows[WMS_MAX_SOURCES];
 	bool		pending_unknown;	/* entries of former batches may wait for a firing */
 	TimestampTz source_seen_at[WMS_MAX_SOURCES];
+	bool		source_idle[WMS_MAX_SOURCES];
 	int64		sink_us;
 	int64		closed_windows;
 };

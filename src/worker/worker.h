@@ -61,6 +61,9 @@ typedef struct WmsRunner
 	bool		gone;			/* not in the registry any more */
 } WmsRunner;
 
+/* ---- worker_main.c */
+extern bool wms_registry_news(void);	/* the registry has changed since it was read */
+
 /* ---- worker_batch.c */
 
 /*
@@ -105,7 +108,7 @@ extern void wms_runners_created(WmsBatch *batch);
 extern bool wms_runners_want(Oid relid, void *arg);
 extern void wms_runners_take(WmsBatch *batch);
 /* Runs what is queued and what the clock or commands ask for; true if anything was done. */
-extern bool wms_runners_work(XLogRecPtr read_upto);
+extern bool wms_runners_work(XLogRecPtr read_upto, bool caught_up);
 /* The least position that must still be read; for confirming and for rewinding. */
 extern XLogRecPtr wms_runners_needed(XLogRecPtr read_upto);
 extern bool wms_runners_any_runs(void);

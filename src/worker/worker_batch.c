@@ -74,6 +74,7 @@ make_flow(WmsRunner *runner)
 	drop_flow(runner);
 	MemoryContextReset(runner->flow_context);	/* what a build that failed left */
 	runner->flow = wms_flow_build(runner->def, runner->flow_context);
+	wms_flow_adopt_clocks(runner->flow, &runner->figures);
 	if (runner->store)
 	{
 		ops = wms_flow_state_ops(runner->flow, &nops);
@@ -225,6 +226,44 @@ note_name(WmsRunner *runner)
 }
 
 static void
+block(WmsRunner *runner, const char *reason)
+{
+	int64		delay = Min((int64) FIRST_RETRY_MS << Min(runner->retries, 10), LAST_RETRY_MS);
+
+	runner->retries++;
+	runner->retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay);
+	runner->status = WMS_BLOCKED;
+	wms_stream_set_error(runner->slot, reason);
+	wms_stream_announce(runner->slot, WMS_BLOCKED, runner->progress.applied);
+}
+
+static void
+unblock(WmsRunner *runner)
+{
+	if (runner->status != WMS_BLOCKED || !runner->has_position)
+		return;
+	runner->status = WMS_RUNNING;
+	wms_stream_set_error(runner->slot, NULL);
+	wms_stream_announce(runner->slot, WMS_RUNNING, runner->progress.applied);
+}
+
+/*
+ * The stream cannot change while its batch runs, and does not run while somebody changes it.  A change that has committed
+ * since the registry was read was counted before its lock was released.
+ */
+static bool
+hold_stream(WmsRunner *runner)
+{
+	if (!wms_registry_hold(runner->stream))
+	{
+		block(runner, "its definition is being changed");
+		return false;
+	}
+	return !wms_registry_news();
+}
+
+/* False: not now. */
+static bool
 transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 {
 	WmsOwnerScope scope;
@@ -232,6 +271,11 @@ transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 
 	StartTransactionCommand();
 	SetCurrentStatementStartTimestamp();
+	if (!hold_stream(runner))
+	{
+		CommitTransactionCommand();
+		return false;
+	}
 	note_name(runner);
 	if (runner->flow && wms_flow_reads_static(runner->flow) && batch)
 		wait_for_visibility(batch);
@@ -259,12 +303,13 @@ transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	INSTR_TIME_SET_CURRENT(clock);
 	CommitTransactionCommand();
 	if (!runner->has_position)
-		return;
+		return true;
 	WMS_POINT("batch-after-commit");
 	wms_state_publish(runner->store);
 	runner->progress = runner->work;
 	WMS_POINT("batch-after-publish");
 	runner->figures.phase_us[3] = elapsed_us(&clock);
+	return true;
 }
 
 /* ---------------------------------------------------------------- after it */
@@ -319,18 +364,6 @@ describe_error(ErrorData *edata, bool timed_out)
 	return text.data;
 }
 
-static void
-block(WmsRunner *runner, const char *reason)
-{
-	int64		delay = Min((int64) FIRST_RETRY_MS << Min(runner->retries, 10), LAST_RETRY_MS);
-
-	runner->retries++;
-	runner->retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay);
-	runner->status = WMS_BLOCKED;
-	wms_stream_set_error(runner->slot, reason);
-	wms_stream_announce(runner->slot, WMS_BLOCKED, runner->progress.applied);
-}
-
 /* The transaction is gone; so is what the batch made. */
 static void
 clean_up(WmsRunner *runner)
@@ -368,6 +401,7 @@ wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 {
 	MemoryContext old = CurrentMemoryContext;
 	ErrorData  *volatile edata = NULL;
+	volatile bool done = false;
 
 	where.in_rows = false;
 	wms_current_stream = runner->name;
@@ -375,7 +409,7 @@ wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	pgstat_report_activity(STATE_RUNNING, "wmstream batch");
 	PG_TRY();
 	{
-		transaction(runner, batch, advance_to);
+		done = transaction(runner, batch, advance_to);
 	}
 	PG_CATCH();
 	{
@@ -391,18 +425,19 @@ wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	replorigin_session_origin = DoNotReplicateId;
 	if (edata)
 		handle_error(runner, edata);
-	else
+	else if (done)
 	{
 		if (runner->flow)
 			wms_flow_end(runner->flow);
 		if (runner->has_position)
 			set_figures(runner, batch ? batch->nrows : 0);
 		runner->retries = runner->timeouts = 0;
+		unblock(runner);
 	}
 	wms_current_stream = NULL;
 	wms_crash_running(InvalidOid);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(wms_batch_context);
 	pgstat_report_activity(STATE_IDLE, NULL);
-	return edata == NULL;
+	return done;
 }

@@ -100,14 +100,18 @@ check_signals(void)
 		proc_exit(0);
 }
 
+bool
+wms_registry_news(void)
+{
+	return pg_atomic_read_u64(&my_slot->registry_changes) != registry_seen;
+}
+
 static bool
 read_registry(void)
 {
-	uint64		changes = pg_atomic_read_u64(&my_slot->registry_changes);
-
-	if (changes == registry_seen)
+	if (!wms_registry_news())
 		return false;
-	registry_seen = changes;
+	registry_seen = pg_atomic_read_u64(&my_slot->registry_changes);
 	wms_runners_reload();
 	if (wal)
 		wms_wal_reset_relations(wal);
@@ -197,16 +201,20 @@ rewind_wal(void)
 	wms_runners_rewound();
 }
 
+/* True if anything was read.  *caught_up: nothing that was flushed when we began is unread. */
 static bool
-decode(void)
+decode(bool *caught_up)
 {
 	WmsBatch   *batch;
+	XLogRecPtr	flushed = GetFlushRecPtr(NULL);
 
+	*caught_up = false;
 	if (wal == NULL || wms_runners_waiting())
 		return false;
 	if (wms_runners_behind())
 		rewind_wal();
 	batch = wms_wal_next(wal, wms_max_batch_rows);
+	*caught_up = wms_wal_read_upto(wal) >= flushed;
 	if (batch == NULL)
 		return false;
 	wms_runners_take(batch);
@@ -261,13 +269,14 @@ static void
 turn(void)
 {
 	bool		did = false;
+	bool		caught_up;
 
 	check_signals();
 	did |= read_registry();
 	leave_if_alone();
 	open_wal();
-	did |= decode();
-	did |= wms_runners_work(wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr);
+	did |= decode(&caught_up);
+	did |= wms_runners_work(wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr, caught_up);
 	if (wal)
 		tell();
 	rest(did);

@@ -286,6 +286,11 @@ wms_runners_reload(void)
 		WmsStreamDef *def = lfirst(lc);
 		WmsRunner  *runner = find_runner(def->stream);
 
+		if (runner && runner->def->view != def->view)
+		{
+			remove_runner(runner);	/* dropped and made again in one transaction: another stream */
+			runner = NULL;
+		}
 		take_definition(runner ? runner : add_runner(def->stream), def, now);
 	}
 	PopActiveSnapshot();
@@ -498,23 +503,29 @@ apply_command(WmsRunner *runner, XLogRecPtr read_upto)
 	return true;
 }
 
-/* Is a firing due without rows: the trigger interval is over, or W moves by the clock? */
+/* Is a firing due without rows: the trigger interval is over, or W moves by the clock?  *to: how far W must move at least. */
 static bool
-firing_due(WmsRunner *runner, TimestampTz now)
+firing_due(WmsRunner *runner, TimestampTz now, bool caught_up, WmsTime *to)
 {
+	*to = WMS_TIME_MIN;
 	if (runner->status != WMS_RUNNING || runner->flow == NULL || runner->queue != NIL || runner->behind)
 		return false;
 	if (runner->unfired)
 		return now - runner->progress.fired_at >= runner->def->trigger_us;
 	if (wms_flow_plan(runner->flow)->processing_time)
 		return runner->figures.next_close <= now;
-	return runner->def->idle_us >= 0 && wms_flow_watermark(runner->flow) > runner->progress.watermark;
+	if (runner->def->idle_us < 0 || !caught_up)
+		return false;
+	wms_flow_judge_idle(runner->flow);
+	*to = wms_flow_idle_target(runner->flow);
+	return *to > runner->progress.watermark || wms_flow_watermark(runner->flow) > runner->progress.watermark;
 }
 
 static bool
-work_on(WmsRunner *runner, XLogRecPtr read_upto, TimestampTz now)
+work_on(WmsRunner *runner, XLogRecPtr read_upto, TimestampTz now, bool caught_up)
 {
 	bool		did = false;
+	WmsTime		to;
 
 	if (!can_run(runner, now))
 		return false;
@@ -522,16 +533,16 @@ work_on(WmsRunner *runner, XLogRecPtr read_upto, TimestampTz now)
 	did |= run_queue(runner);
 	if (runs(runner))
 		did |= apply_command(runner, read_upto);
-	if (firing_due(runner, now))
+	if (firing_due(runner, now, caught_up, &to))
 	{
-		wms_run_batch(runner, NULL, WMS_TIME_MIN);
+		wms_run_batch(runner, NULL, to);
 		did = true;
 	}
 	return did;
 }
 
 bool
-wms_runners_work(XLogRecPtr read_upto)
+wms_runners_work(XLogRecPtr read_upto, bool caught_up)
 {
 	TimestampTz now = GetCurrentTimestamp();
 	bool		did = false;
@@ -540,7 +551,7 @@ wms_runners_work(XLogRecPtr read_upto)
 	foreach(lc, wms_runners)
 	{
 		CHECK_FOR_INTERRUPTS();
-		did |= work_on(lfirst(lc), read_upto, now);
+		did |= work_on(lfirst(lc), read_upto, now, caught_up);
 	}
 	return did;
 }
