@@ -54,11 +54,17 @@ wms_an_text(Node *expr, List *rtable)
 {
 	Query	   *query = makeNode(Query);
 	char	   *text;
+	ListCell   *lc;
 
 	query->commandType = CMD_SELECT;
 	query->canSetTag = true;
 	query->rtable = copyObject(rtable);
 	query->jointree = makeFromExpr(NIL, NULL);
+	foreach(lc, query->rtable)	/* a join without its tree cannot be printed, and nothing refers to it */
+	{
+		if (lfirst_node(RangeTblEntry, lc)->rtekind == RTE_JOIN)
+			wms_an_void_rte(lfirst(lc));
+	}
 	query->targetList = list_make1(makeTargetEntry((Expr *) copyObject(expr), 1, NULL, false));
 	query->hasAggs = contain_aggs_of_level(expr, 0);
 	text = pg_get_querydef(query, false);
