@@ -341,7 +341,11 @@ struct WmsEntryPrivate
 {
 	WmsEntry	entry;			/* must be first: what the operator sees */
 	WmsBucket  *bucket;
-	WmsStored  *stored;			/* committed form, NULL with is_new */
+	WmsStored  *stored;			/* committed form, NULL with is_new; and copies of what is in it, which lies nearer here: */
+	WmsMore    *more;			/* what hangs on it, or NULL */
+	int64		stored_seq;
+	uint32		stored_room;	/* for a value where it lies now */
+	uint8		stored_flags;
 	WmsEntryPrivate *next;
 	WmsEntryPrivate *bucket_next;
 	WmsKeptRows *kept;			/* NULL: none */

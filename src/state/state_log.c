@@ -674,10 +674,7 @@ write_entry(LogWriter *writer, WmsEntryPrivate *private)
 	}
 	if (private->kept)
 	{
-		WmsMore    *more = private->stored && DsaPointerIsValid(private->stored->more) ?
-			wms_area_address(writer->store, private->stored->more) : NULL;
-
-		record.ordinal = more ? more->nsegments : 0;
+		record.ordinal = private->more ? private->more->nsegments : 0;
 		record.nrows = private->kept->nrows;
 		record.rows_len = private->kept->len;
 		record.rows = private->kept->data;
@@ -731,18 +728,14 @@ find_obsolete(WmsStore *store, Obsolete *obsolete)
 
 	for (private = store->overlay->first; private != NULL; private = private->next)
 	{
-		WmsStored  *stored = private->stored;
 		bool		leaves = private->entry.removed || private->bucket->state == WMS_BUCKET_CLOSING;
-		WmsMore    *more;
+		WmsMore    *more = private->more;
 		uint32		i;
 
-		if (stored == NULL || !(leaves || private->changed))
+		if (private->stored == NULL || !(leaves || private->changed))
 			continue;
-		count_obsolete(store, wms_stored_seq(stored), obsolete);
-		if (!leaves || !DsaPointerIsValid(stored->more))
-			continue;
-		more = wms_area_address(store, stored->more);
-		for (i = 0; i < more->nsegments; i++)
+		count_obsolete(store, private->stored_seq, obsolete);
+		for (i = 0; leaves && more && i < more->nsegments; i++)
 			count_obsolete(store, wms_more_segment(store, more, i)->seq, obsolete);
 	}
 }

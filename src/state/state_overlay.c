@@ -200,8 +200,16 @@ entry_from_stored(WmsStore *store, WmsEntryPrivate *private, WmsBucket *bucket, 
 	entry->value_len = stored->value_len;
 	entry->value = wms_stored_value(store, stored);
 	entry->priv = private;
+	private->stored_seq = wms_stored_seq(stored);
+	private->stored_room = stored->room;
+	private->stored_flags = stored->flags;
 	if (DsaPointerIsValid(stored->more))
-		entry->nkept = ((WmsMore *) wms_area_address(store, stored->more))->nkept;
+	{
+		private->more = wms_area_address(store, stored->more);
+		if (DsaPointerIsValid(private->more->value))
+			private->stored_room = private->more->value_room;
+		entry->nkept = private->more->nkept;
+	}
 }
 
 static void
@@ -346,18 +354,14 @@ wms_state_kept(WmsStore *store, WmsEntry *entry, WmsKeptFn fn, void *arg)
 {
 	WmsEntryPrivate *private = entry->priv;
 
-	if (private->stored && DsaPointerIsValid(private->stored->more))
+	uint32		i;
+
+	for (i = 0; private->more && i < private->more->nsegments; i++)
 	{
-		WmsMore    *more = wms_area_address(store, private->stored->more);
-		uint32		i;
+		WmsSegment *segment = wms_more_segment(store, private->more, i);
 
-		for (i = 0; i < more->nsegments; i++)
-		{
-			WmsSegment *segment = wms_more_segment(store, more, i);
-
-			CHECK_FOR_INTERRUPTS();
-			wms_rows_each(WMS_SEGMENT_DATA(segment), segment->len, fn, arg);
-		}
+		CHECK_FOR_INTERRUPTS();
+		wms_rows_each(WMS_SEGMENT_DATA(segment), segment->len, fn, arg);
 	}
 	if (private->kept)
 		wms_rows_each(private->kept->data, private->kept->len, fn, arg);

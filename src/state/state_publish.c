@@ -55,12 +55,6 @@ emptied(const WmsBucket *bucket)
 	return bucket->state == WMS_BUCKET_LIVE && bucket->nlive == 0;
 }
 
-static WmsMore *
-more_of(WmsStore *store, const WmsStored *stored)
-{
-	return stored && DsaPointerIsValid(stored->more) ? wms_area_address(store, stored->more) : NULL;
-}
-
 static Size
 segment_size(const WmsKeptRows *kept)
 {
@@ -102,7 +96,7 @@ stage_value(WmsStore *store, WmsEntryPrivate *private, Stage *stage)
 
 	private->staged = entry->value;
 	private->staged_len = entry->value_len;
-	private->changed = stored == NULL || entry->flags != stored->flags;
+	private->changed = stored == NULL || entry->flags != private->stored_flags;
 	/* without a working form the operator has changed nothing */
 	if (ops->encode == NULL || (entry->work == NULL && stored != NULL))
 		return;
@@ -114,14 +108,6 @@ stage_value(WmsStore *store, WmsEntryPrivate *private, Stage *stage)
 	private->changed = true;
 	private->staged_len = stage->value.len;
 	private->staged = stage_copy(stage, stage->value.data, stage->value.len);
-}
-
-static uint32
-value_room(WmsStore *store, const WmsStored *stored)
-{
-	WmsMore    *more = more_of(store, stored);
-
-	return more && DsaPointerIsValid(more->value) ? more->value_room : stored->room;
 }
 
 static Size
@@ -142,9 +128,9 @@ stage_entry(WmsStore *store, WmsTouched *touched, WmsEntryPrivate *private, Stag
 	stage_value(store, private, stage);
 	if (private->stored == NULL)
 		touched->need += block_size(private);
-	else if (DsaPointerIsValid(private->stored->more))
+	else if (private->more)
 		touched->frees |= private->kept != NULL ||
-			private->staged_len > value_room(store, private->stored);
+			private->staged_len > private->stored_room;
 }
 
 static void
@@ -244,7 +230,7 @@ reserve_kept(WmsStore *store, WmsEntryPrivate *private)
 	reserved->segment_ptr->spare = 0;
 	reserved->segment_ptr->len = kept->len;
 	memcpy(WMS_SEGMENT_DATA(reserved->segment_ptr), kept->data, kept->len);
-	reserve_segments(store, private, more_of(store, private->stored));
+	reserve_segments(store, private, private->more);
 }
 
 static void
@@ -317,11 +303,11 @@ reserve_for(WmsStore *store, WmsEntryPrivate *private)
 {
 	if (private->stored == NULL)
 		reserve_entry(store, private);
-	else if (private->changed && private->staged_len > value_room(store, private->stored))
+	else if (private->changed && private->staged_len > private->stored_room)
 		reserve_value(store, private);
 	if (private->kept)
 		reserve_kept(store, private);
-	if (private->reserved && more_of(store, private->stored) == NULL)
+	if (private->reserved && private->more == NULL)
 	{
 		reserve_more(store, private);
 		/* in a hole it waits: readers do not follow what is removed */
@@ -433,7 +419,7 @@ publish_removal(WmsStore *store, WmsEntryPrivate *private)
 {
 	WmsBucket  *bucket = private->bucket;
 	WmsStored  *stored = private->stored;
-	WmsMore    *more = more_of(store, stored);
+	WmsMore    *more = private->more;
 
 	wms_log_unlog(store, stored, true);
 	bucket->nentries--;
@@ -495,7 +481,7 @@ static void
 publish_change(WmsStore *store, WmsEntryPrivate *private)
 {
 	WmsStored  *stored = private->stored;
-	WmsMore    *more = more_of(store, stored);
+	WmsMore    *more = private->more;
 
 	if (private->changed)
 	{
