@@ -56,6 +56,48 @@ typedef enum WmsOpKind
 	WMS_OP_JOIN
 } WmsOpKind;
 
+/* When the state of a deduplication leaves. */
+typedef enum WmsExpires
+{
+	WMS_EXPIRES_KEY,			/* the event time or its window is a key: with it (window_key, window, time_column) */
+	WMS_EXPIRES_WITHIN,			/* the first row's event time + expires_us */
+	WMS_EXPIRES_NEVER
+} WmsExpires;
+
+/* What bounds the state of a join. */
+typedef enum WmsBound
+{
+	WMS_BOUND_NONE,				/* never leaves */
+	WMS_BOUND_SAME,				/* equality of event times or of windows: bound_column of each side is equal in a match */
+	WMS_BOUND_RANGE				/* min_us <= right event time - left event time <= max_us, either end may be missing */
+} WmsBound;
+
+typedef struct WmsJoinSide
+{
+	TupleDesc	input_desc;		/* columns of its input: keys 1..nkeys, then any others */
+	int			out_first;		/* its columns out_first .. out_first + out_count - 1 (1-based) go into the result */
+	int			out_count;
+	int			time_column;	/* input column (1-based) that the late test looks at: a raw time, or the window with windows that are
+								 * equal; 0: never late */
+	int			event_column;	/* input column with the raw event time for WMS_BOUND_RANGE; 0 otherwise */
+	int			bound_column;	/* input column for WMS_BOUND_SAME: a raw time or a window; 0 otherwise */
+	int			own_column;		/* boolean input column: the conditions on this side alone; 0: there are none */
+	bool		bounded;		/* its rows have a watermark */
+} WmsJoinSide;
+
+/* Only joins: key columns have the same types on both sides and are compared by key_eq. */
+typedef struct WmsJoinPlan
+{
+	JoinType	type;			/* JOIN_INNER, LEFT, RIGHT, FULL, SEMI, ANTI */
+	WmsJoinSide side[2];
+	WmsBound	bound;
+	bool		has_min;
+	bool		has_max;
+	int64		min_us;			/* strict bounds are written as 1 us more or less */
+	int64		max_us;
+	Node	   *condition;		/* all other conditions: Vars with varno OUTER_VAR are columns of the left input, INNER_VAR of the right one; NULL: none */
+} WmsJoinPlan;
+
 typedef struct WmsAggPlan
 {
 	Aggref	   *aggref;			/* args, filter and direct arguments are Vars (varno 1) of the lower query's columns */
@@ -98,10 +140,14 @@ typedef struct WmsOpPlan
 	bool		global;			/* no GROUP BY at all: one group, also of no rows (complete mode) */
 	int			naggs;
 	WmsAggPlan *aggs;
+	int			gap_column;		/* session windows: input column (1-based) with the row's gap, an interval; 0: window.size */
+	WmsExpires	expires;		/* DEDUP */
+	int64		expires_us;
+	WmsJoinPlan *join;			/* JOIN */
 
 	/*
-	 * What the operator gives: for AGGREGATE wms_op_<id>: keys 1..nkeys, then the aggregates; for COLLECT the input's columns without
-	 * #ord.  kept_query: for aggregates with kept arguments: reads wms_kept_<id> (columns "#group" int8, "#row" int8, then the input
+	 * What the operator gives: for AGGREGATE wms_op_<id>: keys 1..nkeys, then the aggregates; for COLLECT and DEDUP the input's columns without
+	 * #ord; for JOIN the left side's columns that go out, then the right side's. kept_query: for aggregates with kept arguments: reads wms_kept_<id> (columns "#group" int8, "#row" int8, then the input
 	 * columns nkeys+1..), gives #group and one column per kept aggregate, in order of #group.  NULL when there is none.
 	 */
 	TupleDesc	out_desc;
