@@ -67,7 +67,7 @@ typedef struct WmsBatch
 	XLogRecPtr	start;			/* up to here was read before */
 	XLogRecPtr	end;			/* up to here everything that committed has been delivered, by this batch and those before */
 	int64		nrows;			/* rows and truncates */
-	int64		bytes;
+	int64		bytes;			/* what it takes in memory and on disk */
 	int			ntxns;
 	TransactionId *xids;		/* top-level xids of its transactions (to wait for their visibility) */
 	int			refs;

@@ -64,7 +64,7 @@ wms_batch_add_txn(WmsBatch *batch, TransactionId xid, XLogRecPtr end_lsn, Timest
 
 	if (batch->xids == NULL)
 	{
-		rows->maxtxns = 8;
+		rows->maxtxns = 4;
 		batch->xids = MemoryContextAlloc(rows->context, sizeof(TransactionId) * rows->maxtxns);
 	}
 	else if (batch->ntxns == rows->maxtxns)
@@ -86,7 +86,7 @@ wms_batch_add_rows(WmsBatch *batch, WmsStage *stage, uint64 from, uint64 to, int
 
 	if (rows->parts == NULL)
 	{
-		rows->maxparts = 8;
+		rows->maxparts = 2;
 		rows->parts = MemoryContextAlloc(rows->context, sizeof(Part) * rows->maxparts);
 	}
 	else if (rows->nparts == rows->maxparts)
@@ -104,7 +104,6 @@ wms_batch_add_rows(WmsBatch *batch, WmsStage *stage, uint64 from, uint64 to, int
 	part->commit_time = rows->commit_time;
 	part->xid = rows->xid;
 	batch->nrows += nrows;
-	batch->bytes += to - from;
 }
 
 void
@@ -126,6 +125,18 @@ wms_batch_own(WmsBatch *batch, WmsStage *stage)
 
 	batch->rows->stages = lappend(batch->rows->stages, stage);
 	MemoryContextSwitchTo(oldcontext);
+}
+
+void
+wms_batch_complete(WmsBatch *batch, XLogRecPtr start, XLogRecPtr end)
+{
+	ListCell   *lc;
+
+	batch->start = start;
+	batch->end = end;
+	batch->bytes = (int64) MemoryContextMemAllocated(batch->rows->context, false);
+	foreach(lc, batch->rows->stages)
+		batch->bytes += (int64) wms_stage_held(lfirst(lc));
 }
 
 bool

@@ -31,6 +31,8 @@ typedef struct WmsRecord
 extern WmsStage *wms_stage_make(void);
 extern void wms_stage_free(WmsStage *stage);
 extern uint64 wms_stage_end(const WmsStage *stage);
+/* Bytes it takes, in memory and on disk. */
+extern uint64 wms_stage_held(const WmsStage *stage);
 extern bool wms_stage_has(const WmsStage *stage, Oid relid);	/* rows of this table, rolled back ones too */
 extern void wms_stage_append(WmsStage *stage, const WmsRecord *record, const void *new_row, const void *old_row);
 /* Reads the record at *offset and moves *offset behind it.  The result is valid until the next read from or append to any store. */
@@ -38,12 +40,11 @@ extern const WmsRecord *wms_stage_read(WmsStage *stage, uint64 *offset);
 /* Where the rows of a record lie. */
 #define WmsRecordNew(record) ((char *) (record) + MAXALIGN(sizeof(WmsRecord)))
 #define WmsRecordOld(record) (WmsRecordNew(record) + MAXALIGN((record)->new_len))
-/* Memory and temporary files held by all stores of this process, in bytes. */
+/* Memory held by all stores of this process, in bytes. */
 extern Size wms_stage_memory_used(void);
 
 /* ---------------------------------------------------------------- source_batch.c */
 
-/* start and end are set when it is complete. */
 extern WmsBatch *wms_batch_make(void);
 /* A transaction of the batch; its rows follow by wms_batch_add_rows. */
 extern void wms_batch_add_txn(WmsBatch *batch, TransactionId xid, XLogRecPtr end_lsn, TimestampTz commit_time);
@@ -51,6 +52,8 @@ extern void wms_batch_add_rows(WmsBatch *batch, WmsStage *stage, uint64 from, ui
 extern void wms_batch_add_created(WmsBatch *batch, Oid stream, XLogRecPtr end_lsn);
 /* The batch owns the store from now on. */
 extern void wms_batch_own(WmsBatch *batch, WmsStage *stage);
+/* It covers WAL from start to end and is complete. */
+extern void wms_batch_complete(WmsBatch *batch, XLogRecPtr start, XLogRecPtr end);
 
 /* ---------------------------------------------------------------- source_relation.c */
 

@@ -10,6 +10,8 @@
  *
  * Records never cross the end of a chunk.  All chunks of all stores of the process together stay below wmstream.batch_memory: when
  * a new chunk would not fit, the store that holds most memory is written to its file, whoever owns it and however complete it is.
+ * Only stores above SPILL_SIZE are worth a file (and are listed for it); thousands of smaller ones may go beyond the bound, which whoever
+ * keeps so many batches limits by WmsBatch.bytes.
  *
  * Appending costs no allocation but for a chunk now and then, and no catalog access ever: it happens while transactions are being
  * decoded, some of which may have aborted already.  Temporary files outlive transactions (they are not registered with a resource
@@ -29,8 +31,12 @@
 
 #include "source/source_internal.h"
 
-#define FIRST_CHUNK_SIZE	((Size) 8 * 1024)
+/* With its head.  Small at first: a batch of a few rows may be kept for long, and many of them. */
+#define FIRST_CHUNK_SIZE	((Size) 1024)
 #define LAST_CHUNK_SIZE		((Size) 1024 * 1024)
+#define SPILL_SIZE			((Size) 64 * 1024)
+
+#define FIRST_BUFFER_SIZE	((Size) 8 * 1024)
 
 typedef struct Chunk
 {
@@ -44,13 +50,14 @@ typedef struct Chunk
 
 struct WmsStage
 {
-	dlist_node	node;			/* in all_stages */
+	dlist_node	node;			/* in large_stages, if listed */
+	bool		listed;
 	uint64		end;
 	Chunk	   *first;
 	Chunk	   *last;
-	Size		chunk_size;		/* of the next chunk */
+	Size		chunk_size;		/* of the next chunk, with its head */
 	Size		memory;			/* of all chunks */
-	List	   *relids;			/* tables whose rows are in it; in wms_worker_context */
+	List	   *relids;			/* tables whose rows are in it */
 	Oid			last_relid;		/* of the record added last */
 
 	BufFile    *file;			/* NULL: all in memory */
@@ -64,8 +71,8 @@ struct WmsStage
 
 static MemoryContext stage_context = NULL;
 static ResourceOwner stage_owner = NULL;	/* lives as long as the process, as the files may */
-static dlist_head all_stages = DLIST_STATIC_INIT(all_stages);
-static Size stage_memory = 0;
+static dlist_head large_stages = DLIST_STATIC_INIT(large_stages);	/* those worth a file */
+static Size stage_memory = 0;	/* of all chunks of all stores */
 
 WmsStage *
 wms_stage_make(void)
@@ -79,7 +86,6 @@ wms_stage_make(void)
 
 	stage = MemoryContextAllocZero(stage_context, sizeof(WmsStage));
 	stage->chunk_size = FIRST_CHUNK_SIZE;
-	dlist_push_tail(&all_stages, &stage->node);
 	return stage;
 }
 
@@ -98,6 +104,9 @@ free_chunks(WmsStage *stage)
 	stage_memory -= stage->memory;
 	stage->memory = 0;
 	stage->first = stage->last = stage->reading = NULL;
+	if (stage->listed)
+		dlist_delete(&stage->node);
+	stage->listed = false;
 }
 
 void
@@ -109,7 +118,6 @@ wms_stage_free(WmsStage *stage)
 	if (stage->buffer)
 		pfree(stage->buffer);
 	list_free(stage->relids);
-	dlist_delete(&stage->node);
 	pfree(stage);
 }
 
@@ -117,6 +125,12 @@ uint64
 wms_stage_end(const WmsStage *stage)
 {
 	return stage->end;
+}
+
+uint64
+wms_stage_held(const WmsStage *stage)
+{
+	return sizeof(WmsStage) + stage->memory + stage->file_end;
 }
 
 Size
@@ -171,20 +185,30 @@ spill(WmsStage *stage)
 	free_chunks(stage);
 }
 
+/* NULL: none is worth a file. */
 static WmsStage *
 largest_stage(void)
 {
 	WmsStage   *largest = NULL;
 	dlist_iter	iter;
 
-	dlist_foreach(iter, &all_stages)
+	dlist_foreach(iter, &large_stages)
 	{
 		WmsStage   *stage = dlist_container(WmsStage, node, iter.cur);
 
-		if (stage->memory > 0 && (largest == NULL || stage->memory > largest->memory))
+		if (largest == NULL || stage->memory > largest->memory)
 			largest = stage;
 	}
 	return largest;
+}
+
+static void
+make_room(Size size, Size limit)
+{
+	WmsStage   *stage;
+
+	while (stage_memory + size > limit && (stage = largest_stage()) != NULL)
+		spill(stage);
 }
 
 /* ---------------------------------------------------------------- appending */
@@ -193,12 +217,10 @@ static void
 add_chunk(WmsStage *stage, Size needed)
 {
 	Size		limit = (Size) wms_batch_memory * 1024;
-	Size		size = Max(stage->chunk_size, needed);
+	Size		size = Max(stage->chunk_size - MAXALIGN(sizeof(Chunk)), needed);
 	Chunk	   *chunk;
 
-	while (stage_memory + size > limit && stage_memory > 0)
-		spill(largest_stage());
-
+	make_room(size, limit);
 	chunk = MemoryContextAllocHuge(stage_context, MAXALIGN(sizeof(Chunk)) + size);
 	chunk->next = NULL;
 	chunk->start = stage->end;
@@ -212,6 +234,11 @@ add_chunk(WmsStage *stage, Size needed)
 	stage->last = chunk;
 	stage->memory += size;
 	stage_memory += size;
+	if (!stage->listed && stage->memory >= Min(SPILL_SIZE, limit / 4))
+	{
+		dlist_push_tail(&large_stages, &stage->node);
+		stage->listed = true;
+	}
 	/* Few large chunks, but several of them within the memory that we may use. */
 	if (stage->chunk_size * 2 <= Min(LAST_CHUNK_SIZE, limit / 8))
 		stage->chunk_size *= 2;
@@ -226,7 +253,7 @@ record_size(const WmsRecord *record)
 static void
 note_relation(WmsStage *stage, Oid relid)
 {
-	MemoryContext oldcontext = MemoryContextSwitchTo(wms_worker_context);
+	MemoryContext oldcontext = MemoryContextSwitchTo(stage_context);
 
 	stage->relids = list_append_unique_oid(stage->relids, relid);
 	stage->last_relid = relid;
@@ -283,7 +310,7 @@ ensure_buffer(WmsStage *stage, Size size)
 		pfree(stage->buffer);
 	stage->buffer = NULL;
 	stage->buffer_size = 0;
-	size = Max(size, FIRST_CHUNK_SIZE);
+	size = Max(size, FIRST_BUFFER_SIZE);
 	stage->buffer = MemoryContextAllocHuge(stage_context, size);
 	stage->buffer_size = size;
 }

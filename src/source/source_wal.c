@@ -328,11 +328,10 @@ finish_batch(WmsWal *wal, XLogRecPtr start)
 {
 	WmsBatch   *batch = wal->batch ? wal->batch : wms_batch_make();
 
-	batch->start = start;
-	batch->end = wal->read_upto;
 	if (wal->inline_stage)
 		wms_batch_own(batch, wal->inline_stage);
 	wal->inline_stage = NULL;
+	wms_batch_complete(batch, start, wal->read_upto);
 	wal->batch = NULL;
 	wal->batch_ends = false;
 	return batch;
