@@ -117,20 +117,30 @@ wms_bucket_after(WmsStore *store, const WmsBucketKey *key)
 
 /* ---------------------------------------------------------------- directory */
 
+/* Rows come to few buckets at a time: sliding windows to some dozens, most others to one or two. */
+static inline WmsBucket **
+recent_slot(WmsStore *store, const WmsBucketKey *key)
+{
+	uint64		mix = ((uint64) key->end + (uint64) key->op) * UINT64CONST(0x9E3779B97F4A7C15) +
+		(uint64) key->start * UINT64CONST(0xC2B2AE3D27D4EB4F);
+
+	return &store->recent[(mix >> 40) % WMS_RECENT_BUCKETS];
+}
+
 WmsBucket *
 wms_bucket_find(WmsStore *store, const WmsBucketKey *key)
 {
-	WmsBucket  *last = store->last_bucket;
+	WmsBucket **recent = recent_slot(store, key);
 	WmsBucketKey clean;
 	DirectoryEntry *found;
 
-	if (last != NULL && compare_keys(&last->key, key) == 0)
-		return last;
+	if (*recent != NULL && compare_keys(&(*recent)->key, key) == 0)
+		return *recent;
 	clean_key(&clean, key);
 	found = hash_search(store->directory, &clean, HASH_FIND, NULL);
 	if (found == NULL)
 		return NULL;
-	store->last_bucket = found->bucket;
+	*recent = found->bucket;
 	return found->bucket;
 }
 
@@ -176,6 +186,7 @@ void
 wms_bucket_leave(WmsStore *store, WmsBucket *bucket)
 {
 	WmsBucket  *before[WMS_ORDER_LEVELS];
+	WmsBucket **recent;
 	int			level;
 
 	hash_search(store->directory, &bucket->key, HASH_REMOVE, NULL);
@@ -188,8 +199,9 @@ wms_bucket_leave(WmsStore *store, WmsBucket *bucket)
 		*link = *order_link(store, bucket, level);
 	}
 	bucket->order = NULL;
-	if (store->last_bucket == bucket)
-		store->last_bucket = NULL;
+	recent = recent_slot(store, &bucket->key);
+	if (*recent == bucket)
+		*recent = NULL;
 }
 
 /* A new live bucket; it is found from now on. */
@@ -199,7 +211,6 @@ wms_bucket_make(WmsStore *store, const WmsBucketKey *key)
 	WmsBucket  *bucket = bucket_alloc(store, key);
 
 	wms_bucket_enter(store, bucket);
-	store->last_bucket = bucket;
 	return bucket;
 }
 

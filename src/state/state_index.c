@@ -256,6 +256,41 @@ wms_index_find(WmsStore *store, WmsBucket *bucket, const WmsSought *sought)
 	return NULL;
 }
 
+/* Where a hash belongs in the bucket's index, fetched by the time that it is asked for; NULL without an index. */
+const void *
+wms_index_expect(WmsBucket *bucket, uint32 hash)
+{
+	WmsIndex   *index = bucket->index;
+	Table	   *table;
+	uint32		mixed;
+
+	if (index == NULL)
+		return NULL;
+	mixed = murmurhash32(hash);
+	table = index->tables[directory_position(index, mixed)];
+	wms_prefetch(&table->slots[mixed & table->mask]);
+	return table;
+}
+
+/* The same for the entry, once its slot has been fetched. */
+void
+wms_index_expect_entry(const void *where, uint32 hash)
+{
+	const Table *table = where;
+	uint32		mixed = murmurhash32(hash);
+	uint32		at;
+	WmsStored  *stored;
+
+	for (at = mixed & table->mask; (stored = slot_get(&table->slots[at])) != NULL; at = (at + 1) & table->mask)
+	{
+		if (table->slots[at].hash == mixed)
+		{
+			wms_prefetch(stored);
+			return;
+		}
+	}
+}
+
 /* An index over the committed entries, with a first table for about expected of them. */
 void
 wms_index_build(WmsStore *store, WmsBucket *bucket, int64 expected)

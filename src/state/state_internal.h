@@ -149,6 +149,7 @@ typedef enum WmsBucketState
 } WmsBucketState;
 
 #define WMS_ORDER_LEVELS 12
+#define WMS_RECENT_BUCKETS 64	/* a power of two */
 
 typedef struct WmsBucket
 {
@@ -261,7 +262,7 @@ struct WmsStore
 	bool		broken;			/* loading failed: good for wms_store_destroy only */
 	WmsOverlay *overlay;		/* the open batch, or NULL */
 	uint32		last_touched;	/* by the last batch: first guess for the next table */
-	WmsBucket  *last_bucket;	/* of the last look-up */
+	WmsBucket  *recent[WMS_RECENT_BUCKETS]; /* found lately, by a cheap hash; or NULL */
 };
 
 /* Fixed part of a batch; in its context. */
@@ -294,6 +295,14 @@ struct WmsOverlay
 	WmsTouched *touched_last;
 	char	   *pool;			/* entries not given out yet */
 	int			pool_left;
+
+	/* look-ups to come: their slots are being fetched */
+	struct
+	{
+		const void *where;		/* NULL: nothing to do */
+		uint32		hash;
+	}			expected[WMS_EXPECT_AHEAD / 2];
+	uint32		next_expected;
 
 	WmsBucket  *closing;		/* CLOSING and GONE, linked by order, newest first */
 	bool		tagged;
@@ -473,6 +482,8 @@ typedef struct WmsSought
 
 extern bool wms_key_same(const WmsStateOps *ops, const char *a, uint32 a_len, const char *b, uint32 b_len);
 extern WmsStored *wms_index_find(WmsStore *store, WmsBucket *bucket, const WmsSought *sought);
+extern const void *wms_index_expect(WmsBucket *bucket, uint32 hash);
+extern void wms_index_expect_entry(const void *where, uint32 hash);
 /* Buckets get an index when they have more entries than this; then the committed ones are in it. */
 #define WMS_INDEX_FROM 8
 extern void wms_index_build(WmsStore *store, WmsBucket *bucket, int64 expected);

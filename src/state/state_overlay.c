@@ -306,6 +306,20 @@ wms_state_get(WmsStore *store, const WmsBucketKey *key_of_bucket, uint32 hash,
 	return &private->entry;
 }
 
+/* First its slot is fetched, and half-way to the look-up the entry. */
+void
+wms_state_expect(WmsStore *store, const WmsBucketKey *key, uint32 hash)
+{
+	WmsOverlay *overlay = open_overlay(store);
+	uint32		at = overlay->next_expected++ % lengthof(overlay->expected);
+	WmsBucket  *bucket = wms_bucket_find(store, key);
+
+	if (overlay->expected[at].where)
+		wms_index_expect_entry(overlay->expected[at].where, overlay->expected[at].hash);
+	overlay->expected[at].where = bucket ? wms_index_expect(bucket, hash) : NULL;
+	overlay->expected[at].hash = hash;
+}
+
 void
 wms_state_keep(WmsStore *store, WmsEntry *entry, const char *row, uint32 len)
 {
