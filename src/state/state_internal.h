@@ -581,7 +581,8 @@ extern void wms_log_write(WmsStore *store, const WmsProgress *progress);
 extern void wms_log_publish(WmsStore *store);
 extern bool wms_record_next(WmsRecordReader *reader);
 extern void wms_log_check(const char *data, Size len, WmsLogHeader *header, uint64 fingerprint);
-extern void wms_head_decode(const char *at, Size len, WmsProgress *progress, WmsTime *horizons, int nhorizons);
+/* *first: seq of the oldest row. */
+extern void wms_head_decode(const char *at, Size len, WmsProgress *progress, WmsTime *horizons, int nhorizons, int64 *first);
 
 /* Book-keeping of rows. */
 extern void wms_rows_reserve(WmsStore *store, int64 more);

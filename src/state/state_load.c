@@ -451,9 +451,7 @@ load_note_row(Loader *loader, int64 seq, Size len, bool follows)
 	WmsStore   *store = loader->store;
 	WmsLogRow	row = {0};
 
-	if (store->log.count == 0)
-		store->log.first = seq;
-	else if (seq != store->log.first + store->log.count)
+	if (seq != store->log.first + store->log.count)
 		corrupted("rows are missing");
 	row.bytes = len;
 	row.follows = follows;
@@ -567,7 +565,8 @@ load_head(WmsStore *store, WmsLogTable *log, WmsProgress *progress)
 		if (!(header.flags & WMS_LOG_HEAD))
 			corrupted("its newest row has no head");
 		load_dropped(store, tuple);
-		wms_head_decode(VARDATA(row) + sizeof(header), header.head_len, progress, store->horizons, store->nops);
+		wms_head_decode(VARDATA(row) + sizeof(header), header.head_len, progress, store->horizons, store->nops,
+						&store->log.first);
 	}
 	systable_endscan_ordered(scan);
 	return tuple != NULL;

@@ -192,12 +192,13 @@ put_bytes(char *at, const void *bytes, Size len)
 }
 
 static Size
-head_encode(char *into, const WmsProgress *progress, const WmsTime *horizons, int nhorizons)
+head_encode(char *into, const WmsProgress *progress, const WmsTime *horizons, int nhorizons, int64 first)
 {
 	int32		counts[4] = {WMS_NCOUNTERS, progress->nsources, nhorizons, 0};
 	char	   *at = into;
 
 	at = put_bytes(at, counts, sizeof(counts));
+	at = put_bytes(at, &first, sizeof(first));
 	at = put_bytes(at, &progress->position, sizeof(progress->position));
 	at = put_bytes(at, &progress->watermark, sizeof(progress->watermark));
 	at = put_bytes(at, &progress->fired_at, sizeof(progress->fired_at));
@@ -209,7 +210,7 @@ head_encode(char *into, const WmsProgress *progress, const WmsTime *horizons, in
 	return at - into;
 }
 
-StaticAssertDecl(6 * sizeof(int64) + sizeof(((WmsProgress *) 0)->counters) +
+StaticAssertDecl(7 * sizeof(int64) + sizeof(((WmsProgress *) 0)->counters) +
 				 2 * sizeof(int64) * WMS_MAX_SOURCES + sizeof(int64) * WMS_MAX_HORIZONS <= HEAD_MAX, "progress must fit into a head");
 
 static const char *
@@ -220,7 +221,7 @@ take_bytes(const char *at, void *into, Size len)
 }
 
 void
-wms_head_decode(const char *at, Size len, WmsProgress *progress, WmsTime *horizons, int nhorizons)
+wms_head_decode(const char *at, Size len, WmsProgress *progress, WmsTime *horizons, int nhorizons, int64 *first)
 {
 	int32		counts[4];
 
@@ -231,12 +232,13 @@ wms_head_decode(const char *at, Size len, WmsProgress *progress, WmsTime *horizo
 		at = take_bytes(at, counts, sizeof(counts));
 	if (counts[0] != WMS_NCOUNTERS || counts[1] < 0 || counts[1] > WMS_MAX_SOURCES ||
 		counts[2] < 0 || counts[2] > WMS_MAX_HORIZONS ||
-		len != 6 * sizeof(int64) + sizeof(progress->counters) + (2 * counts[1] + counts[2]) * sizeof(int64))
+		len != 7 * sizeof(int64) + sizeof(progress->counters) + (2 * counts[1] + counts[2]) * sizeof(int64))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("the head of the stream's state log is damaged"),
 				 errhint("Rebuild the stream with wmstream.resync().")));
 	progress->nsources = counts[1];
+	at = take_bytes(at, first, sizeof(*first));
 	at = take_bytes(at, &progress->position, sizeof(progress->position));
 	at = take_bytes(at, &progress->watermark, sizeof(progress->watermark));
 	at = take_bytes(at, &progress->fired_at, sizeof(progress->fired_at));
@@ -412,6 +414,15 @@ note_row(LogWriter *writer, Size len)
 	writer->appended += len;
 }
 
+/* Seq of the oldest row that there will be. */
+static int64
+oldest_row(LogWriter *writer)
+{
+	WmsLogRows *log = &writer->store->log;
+
+	return log->count == 0 ? 1 : log->first + writer->overlay->deleted;
+}
+
 /* Writes the row and begins the next.  progress: with the last row only. */
 static void
 flush_row(LogWriter *writer, uint16 flags, const WmsProgress *progress)
@@ -429,7 +440,7 @@ flush_row(LogWriter *writer, uint16 flags, const WmsProgress *progress)
 	{
 		header.flags |= WMS_LOG_HEAD;
 		header.head_len = head_encode(at + sizeof(header), progress, writer->overlay->horizons,
-									  Min(writer->store->nops, WMS_MAX_HORIZONS));
+									  Min(writer->store->nops, WMS_MAX_HORIZONS), oldest_row(writer));
 	}
 	memcpy(at, &header, sizeof(header));
 	memcpy(at + sizeof(header) + header.head_len, writer->body, writer->body_len);
