@@ -38,7 +38,8 @@ typedef struct GroupKey
 {
 	Node	   *expr;			/* as the lower query computes it */
 	Node	   *shown;			/* as the definition has it */
-	char	   *name;
+	char	   *name;			/* of the row set's column */
+	char	   *label;			/* for messages */
 	Oid			eq;
 	AnTime		time;
 	bool		dependent;		/* determined by other keys */
@@ -95,6 +96,24 @@ key_number(Cut *g, const GroupKey *key)
 	elog(ERROR, "key not found");
 }
 
+/* What to call a key that is not in the SELECT list. */
+static char *
+label_of(Cut *g, Node *expr)
+{
+	ListCell   *lc;
+
+	if (IsA(expr, Var))
+		return get_rte_attribute_name(rt_fetch(((Var *) expr)->varno, g->query->rtable), ((Var *) expr)->varattno);
+	foreach(lc, g->a->window_names)
+	{
+		AnSubst    *name = lfirst(lc);
+
+		if (equal(name->from, expr))
+			return strVal(name->to);
+	}
+	return wms_an_text(expr, g->query->rtable);
+}
+
 static GroupKey *
 add_key(Cut *g, Node *expr, Node *shown, const char *name, Oid eq, AnTime time)
 {
@@ -106,6 +125,7 @@ add_key(Cut *g, Node *expr, Node *shown, const char *name, Oid eq, AnTime time)
 	key->expr = expr;
 	key->shown = shown;
 	key->name = name ? pstrdup(name) : psprintf("key %d", list_length(g->keys) + 1);
+	key->label = name ? key->name : label_of(g, shown);
 	key->eq = eq;
 	key->time = time;
 	g->keys = lappend(g->keys, key);
@@ -759,7 +779,7 @@ set_keys(Cut *g)
 	{
 		GroupKey   *key = lfirst(lc);
 
-		op->keys[i] = makeTargetEntry((Expr *) copyObject(key->shown), i + 1, key->name, false);
+		op->keys[i] = makeTargetEntry((Expr *) copyObject(key->shown), i + 1, key->label, false);
 		op->key_texts[i] = wms_an_text(key->shown, g->query->rtable);
 		op->key_eq[i] = key->eq;
 		if (key->dependent)

@@ -71,6 +71,7 @@ typedef struct Analysis
 	List	   *notices;
 	List	   *relids;
 	List	   *static_told;	/* relids for which the NOTICE is there */
+	List	   *window_names;	/* AnSubst *: window calls that stood in FROM -> their names there */
 } Analysis;
 
 /* from: an expression of a level, to: what stands for it there. */

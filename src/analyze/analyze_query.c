@@ -237,28 +237,23 @@ volatile_walker(Node *node, void *arg)
 	else if (IsA(node, NextValueExpr))
 		wms_no_volatile(a, F_NEXTVAL, -1);
 	if (IsA(node, Query))
-		return query_tree_walker((Query *) node, volatile_walker, a, 0);
+		return query_tree_walker((Query *) node, volatile_walker, a, QTW_IGNORE_JOINALIASES);
 	return expression_tree_walker(node, volatile_walker, a);
 }
 
-/* In the level's own expressions; its subqueries in FROM are levels themselves, or static. */
+/* A batch must give the same when it is run again, also in static subqueries. */
 static void
 check_volatile(Analysis *a, Query *query)
 {
 	ListCell   *lc;
 
-	query_tree_walker(query, volatile_walker, a, QTW_IGNORE_RANGE_TABLE);
-	foreach(lc, query->rtable)
-	{
-		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
-
-		if (rte->rtekind == RTE_FUNCTION)
-			volatile_walker((Node *) rte->functions, a);
-	}
+	volatile_walker((Node *) query, a);
+	foreach(lc, a->sources)
+		volatile_walker((Node *) ((WmsSourcePlan *) lfirst(lc))->below, a);
 }
 
 static bool
-streamed_sublink_walker(Node *node, void *arg)
+hidden_stream_walker(Node *node, void *arg)
 {
 	Analysis   *a = arg;
 
@@ -268,16 +263,31 @@ streamed_sublink_walker(Node *node, void *arg)
 	{
 		if (wms_an_streamed(a, (Query *) node))
 			wms_no_join_yet(a, NULL);
-		return query_tree_walker((Query *) node, streamed_sublink_walker, a, 0);
+		return query_tree_walker((Query *) node, hidden_stream_walker, a, 0);
 	}
-	return expression_tree_walker(node, streamed_sublink_walker, a);
+	return expression_tree_walker(node, hidden_stream_walker, a);
 }
 
-/* Streams in sublinks of a level are joins. */
+/* Streams in sublinks, of the level or of what it joins, are joins. */
 static void
 check_sublinks(Analysis *a, Query *query)
 {
-	query_tree_walker(query, streamed_sublink_walker, a, QTW_IGNORE_RANGE_TABLE);
+	ListCell   *lc;
+
+	query_tree_walker(query, hidden_stream_walker, a, QTW_IGNORE_RANGE_TABLE);
+	foreach(lc, query->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		if (rte->rtekind == RTE_SUBQUERY && !wms_an_streamed(a, rte->subquery))
+			hidden_stream_walker((Node *) rte->subquery, a);
+		else if (rte->rtekind == RTE_FUNCTION)
+			hidden_stream_walker((Node *) rte->functions, a);
+		else if (rte->rtekind == RTE_TABLEFUNC)
+			hidden_stream_walker((Node *) rte->tablefunc, a);
+		else if (rte->rtekind == RTE_VALUES)
+			hidden_stream_walker((Node *) rte->values_lists, a);
+	}
 }
 
 /* Is a streamed entry on the side of an outer join that may be filled with NULLs? */
@@ -345,7 +355,7 @@ check_order_and_limit(Analysis *a, Query *query, int order_location)
 
 /* Calls that give exactly one row are written where they are used, and leave FROM. */
 static void
-write_out_scalar_windows(Query *query)
+write_out_scalar_windows(Analysis *a, Query *query)
 {
 	for (int i = 1; i <= list_length(query->rtable); i++)
 	{
@@ -357,6 +367,7 @@ write_out_scalar_windows(Query *query)
 			continue;
 		wms_an_add_subst(&substs, (Node *) makeVar(i, 1, call->funcresulttype, -1, InvalidOid, 0), (Node *) call);
 		wms_an_add_subst(&substs, (Node *) makeVar(i, 0, call->funcresulttype, -1, InvalidOid, 0), (Node *) call);
+		wms_an_add_subst(&a->window_names, copyObject((Node *) call), (Node *) makeString(pstrdup(strVal(linitial(rte->eref->colnames)))));
 		wms_an_subst(query, substs);
 		wms_an_remove_rte(query, i, true);
 		wms_an_void_rte(rt_fetch(i, query->rtable));
@@ -500,8 +511,6 @@ check_from(Analysis *a, Query *query, bool top)
 		wms_no_nullable_stream(a);
 	if (a->refusal == NULL)
 		check_sublinks(a, query);
-	if (a->refusal == NULL)
-		check_volatile(a, query);
 }
 
 static void
@@ -518,7 +527,7 @@ cut_level(Analysis *a, Query *query, bool top)
 		return;
 	if (query->setOperations == NULL)
 	{
-		write_out_scalar_windows(query);
+		write_out_scalar_windows(a, query);
 		wms_an_pull_up(a, query);
 		if (query->hasAggs || query->groupClause || query->groupingSets || query->havingQual)
 			wms_an_cut_group(a, query);
@@ -586,6 +595,8 @@ wms_analyze_query(Query *query, const WmsOptions *options, WmsRefusal **refusal)
 		wms_an_find_sources(&a, query);
 	if (a.refusal == NULL)
 		wms_an_static_tables(&a, query);
+	if (a.refusal == NULL)
+		check_volatile(&a, query);
 	if (a.refusal == NULL)
 		check_below(&a);
 	if (a.refusal == NULL)

@@ -103,6 +103,24 @@ has_joins(const Query *query)
 	return false;
 }
 
+/* From 18 on grouped expressions stand in an entry of their own; here they stand where they are used. */
+static void
+flatten_groups(Query *query)
+{
+	ListCell   *lc;
+
+	if (!WmsHasGroupEntry(query) || query->groupingSets)
+		return;
+	query->targetList = (List *) WmsFlattenGroupVars(query, (Node *) query->targetList);
+	query->havingQual = WmsFlattenGroupVars(query, query->havingQual);
+	foreach(lc, query->rtable)
+	{
+		if (WmsIsGroupEntry(lfirst_node(RangeTblEntry, lc)))
+			wms_an_void_rte(lfirst(lc));
+	}
+	WmsForgetGroupEntry(query);
+}
+
 #define FLATTEN(field) ((field) = (void *) WmsFlattenJoinAliases(query, (Node *) (field)))
 
 static void
@@ -407,6 +425,7 @@ prepare_level(Analysis *a, Query *query)
 	if (a->refusal)
 		return;
 	inline_ctes(query);
+	flatten_groups(query);
 	flatten_joins(query);
 	write_out_subquery_rows(query);
 }
