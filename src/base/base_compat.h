@@ -76,6 +76,13 @@
 #define WmsSlotAcquire(name, nowait) ReplicationSlotAcquire(name, nowait)
 #endif
 
+/* The database of the first block of the WAL record read last. */
+#if PG_VERSION_NUM >= 160000
+#define WmsBlockDatabase(reader) (XLogRecGetBlock(reader, 0)->rlocator.dbOid)
+#else
+#define WmsBlockDatabase(reader) (XLogRecGetBlock(reader, 0)->rnode.dbNode)
+#endif
+
 /* How an invalidated slot is told; its spinlock is held. */
 #if PG_VERSION_NUM >= 160000
 #define WmsSlotIsInvalid(slot) ((slot)->data.invalidated != RS_INVAL_NONE)
@@ -110,6 +117,19 @@
 #endif
 #ifndef DSA_HANDLE_INVALID
 #define DSA_HANDLE_INVALID ((dsa_handle) DSM_HANDLE_INVALID)
+#endif
+
+/* Grouped expressions stand in a range table entry of their own from 18 on. */
+#if PG_VERSION_NUM >= 180000
+#define WmsHasGroupEntry(query) ((query)->hasGroupRTE)
+#define WmsFlattenGroupVars(query, node) flatten_group_exprs(NULL, query, node)
+#define WmsIsGroupEntry(rte) ((rte)->rtekind == RTE_GROUP)
+#define WmsForgetGroupEntry(query) ((query)->hasGroupRTE = false)
+#else
+#define WmsHasGroupEntry(query) false
+#define WmsFlattenGroupVars(query, node) (node)
+#define WmsIsGroupEntry(rte) false
+#define WmsForgetGroupEntry(query) ((void) 0)
 #endif
 
 #endif							/* WMS_BASE_COMPAT_H */
