@@ -132,4 +132,7 @@
 #define WmsForgetGroupEntry(query) ((void) 0)
 #endif
 
+/* For what must be told from what another server wrote. */
+#define WMS_SERVER_VERSION PG_VERSION_NUM
+
 #endif							/* WMS_BASE_COMPAT_H */
