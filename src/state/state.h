@@ -9,7 +9,9 @@
  * state_index.c    entries of a bucket by key
  * state_overlay.c  what the open batch touches
  * state_publish.c  prepare, publish, discard
- * state_log.c      wmstream.state_log: appending, compacting
+ * state_log.c      wmstream.state_log: table, format, writing
+ * state_compact.c  keeping the log short
+ * state_rows.c     account of its rows
  * state_load.c     reading it
  * state_read.c     readers in other backends
  *

@@ -18,6 +18,7 @@
 #define WMS_STATE_INTERNAL_H
 
 #include "access/transam.h"
+#include "catalog/indexing.h"
 #include "port/pg_bitutils.h"
 #include "state/state.h"
 #include "storage/lockdefs.h"
@@ -577,18 +578,72 @@ extern HeapTuple wms_log_next(WmsLogTable *log, WmsLogScan scan, bool backward, 
 /* The row's data, detoasted in the current context. */
 extern struct varlena *wms_log_data(WmsLogTable *log, HeapTuple tuple);
 
+/* A batch's rows in the making. */
+typedef struct WmsLogWriter
+{
+	WmsStore   *store;
+	WmsOverlay *overlay;
+	WmsLogTable *log;
+	CatalogIndexState indexes;
+	MemoryContext row_context;	/* reset after each row */
+	char	   *data;			/* the row as a bytea */
+	char	   *body;			/* records so far, BODY_MAX */
+	int			body_len;
+	int64		seq;			/* of the row being filled */
+	uint32		nrecords;		/* in it */
+	bool		tombstones;
+	bool		follows;
+	bool		record_lives;	/* the record at hand counts as live */
+	bool		splitting;		/* it goes over several rows */
+	int			split_row;		/* the first of them, in overlay->rows */
+	WmsBucket  *bucket;			/* named last in this row */
+	int64		appended;		/* bytes of rows written */
+} WmsLogWriter;
+
+/* What a batch makes obsolete. */
+typedef struct WmsObsolete
+{
+	int64		newest;			/* records of the newest row */
+	int64		bytes;			/* of all rows, about */
+} WmsObsolete;
+
 extern void wms_log_write(WmsStore *store, const WmsProgress *progress);
 extern void wms_log_publish(WmsStore *store);
+/* Append a record; result: seq of the row where it begins. */
+extern int64 wms_log_put_entry(WmsLogWriter *writer, WmsBucket *bucket, const WmsRecord *record);
+extern int64 wms_log_put_segment(WmsLogWriter *writer, WmsBucket *bucket, const WmsRecord *record);
 extern bool wms_record_next(WmsRecordReader *reader);
 extern void wms_log_check(const char *data, Size len, WmsLogHeader *header, uint64 fingerprint);
 /* *first: seq of the oldest row. */
 extern void wms_head_decode(const char *at, Size len, WmsProgress *progress, WmsTime *horizons, int nhorizons, int64 *first);
 
-/* Book-keeping of rows. */
+/* ---------------------------------------------------------------- state_compact.c */
+
+extern void wms_log_find_obsolete(WmsStore *store, WmsObsolete *obsolete);
+/* May the newest row be written over? */
+extern bool wms_log_newest_is_dead(WmsStore *store, const WmsObsolete *obsolete);
+extern void wms_log_compact(WmsLogWriter *writer, const WmsObsolete *obsolete);
+
+/* ---------------------------------------------------------------- state_rows.c */
+
 extern void wms_rows_reserve(WmsStore *store, int64 more);
 extern void wms_rows_append(WmsStore *store, const WmsLogRow *row);
 extern void wms_rows_drop(WmsStore *store, int64 count);
+extern void wms_rows_drop_newest(WmsStore *store);
 extern void wms_rows_live(WmsStore *store, int64 seq, int change);
 extern void wms_log_unlog(WmsStore *store, const WmsStored *stored, bool segments);
+
+/* The i-th oldest row. */
+static inline WmsLogRow *
+wms_row_at(WmsStore *store, int64 i)
+{
+	return &store->log.rows[store->log.offset + i];
+}
+
+static inline int64
+wms_row_cost(const WmsLogRow *row)
+{
+	return (int64) row->bytes + WMS_LOG_ROW_COST;
+}
 
 #endif							/* WMS_STATE_INTERNAL_H */

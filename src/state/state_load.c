@@ -48,7 +48,7 @@ wms_log_check(const char *data, Size len, WmsLogHeader *header, uint64 fingerpri
 	memcpy(header, data, sizeof(WmsLogHeader));
 	if (header->format != WMS_LOG_FORMAT)
 		corrupted(psprintf("it has format %d, this version of wmstream reads %d", header->format, WMS_LOG_FORMAT));
-	if (header->server_version / 10000 != PG_VERSION_NUM / 10000)
+	if (header->server_version / 10000 != WMS_SERVER_VERSION / 10000)
 		corrupted(psprintf("it was written by PostgreSQL %d", header->server_version / 10000));
 	if (header->fingerprint != fingerprint)
 		corrupted("it belongs to another definition of the stream");

@@ -1,6 +1,6 @@
 /*
  * state_log.c
- *	  The durable log of a stream's state: writing a batch, compaction, book-keeping.
+ *	  The durable log of a stream's state: its table, its format, writing a batch.
  *
  * wmstream.state_log holds, by stream and seq, rows of up to 64 kB.  A batch appends at least
  * one; its last one carries the stream's progress (WMS_LOG_HEAD), so the newest row of a stream
@@ -19,13 +19,6 @@
  * lost that the operator did not close, whatever watermark it goes by.  A bucket that is
  * made behind the horizon is *revived*: its records say so, the horizon does not count for them, and it
  * gets a tombstone.
- *
- * Compaction.  Every entry and segment knows the seq of the row with its newest version, and every row how
- * many of its records are newest.  While the log is longer than twice its live bytes, a batch moves what is still
- * newest of the oldest row to the end and deletes the row; it may move four times what it appended itself
- * and a little more (credit).  Rows with nothing live are deleted when they are the oldest.
- * The newest row is written over, instead of appending, if the batch leaves nothing
- * alive in it: so the log of a stream without state is one row.
  *
  * Rows have consecutive seqs.  All changes are our transaction's; the book-keeping of rows follows when the batch is
  * published (wms_log_publish), so an aborted batch leaves no trace and its seqs are used again.
@@ -54,37 +47,9 @@
 #define BODY_MAX (WMS_LOG_ROW_BYTES - (int) sizeof(WmsLogHeader) - HEAD_MAX)
 #define SMALL_RECORD 64			/* bytes of a record beside key, value and rows, at most */
 
-/* The log may exceed twice its live bytes by this. */
-#define SLACK (256 * 1024)
-/* What compaction may move per batch: times what the batch appended, and beside that. */
-#define MOVE_FACTOR 4
-#define MOVE_LEAST (64 * 1024)
-/* Dead rows deleted per batch, beside eight per row appended. */
-#define DELETE_LEAST 64
 
 /* Buckets behind the horizon-to-be that are looked at for one that still lives, per operator. */
 #define HORIZON_LOOK 100
-
-typedef struct LogWriter
-{
-	WmsStore   *store;
-	WmsOverlay *overlay;
-	WmsLogTable *log;
-	CatalogIndexState indexes;
-	MemoryContext row_context;	/* reset after each row */
-	char	   *data;			/* the row as a bytea */
-	char	   *body;			/* records so far, BODY_MAX */
-	int			body_len;
-	int64		seq;			/* of the row being filled */
-	uint32		nrecords;		/* in it */
-	bool		tombstones;
-	bool		follows;
-	bool		record_lives;	/* the record at hand counts as live */
-	bool		splitting;		/* it goes over several rows */
-	int			split_row;		/* the first of them, in overlay->rows */
-	WmsBucket  *bucket;			/* named last in this row */
-	int64		appended;		/* bytes of rows written */
-} LogWriter;
 
 /* ---------------------------------------------------------------- the table */
 
@@ -249,112 +214,11 @@ wms_head_decode(const char *at, Size len, WmsProgress *progress, WmsTime *horizo
 	take_bytes(at, horizons, sizeof(WmsTime) * Min(nhorizons, counts[2]));
 }
 
-/* ---------------------------------------------------------------- rows: book-keeping */
-
-static WmsLogRow *
-row_at(WmsStore *store, int64 i)
-{
-	return &store->log.rows[store->log.offset + i];
-}
-
-static inline int64
-row_cost(const WmsLogRow *row)
-{
-	return (int64) row->bytes + WMS_LOG_ROW_COST;
-}
-
-void
-wms_rows_reserve(WmsStore *store, int64 more)
-{
-	WmsLogRows *log = &store->log;
-
-	if (log->offset + log->count + more <= log->room)
-		return;
-	if (log->offset > log->count + more)
-		memmove(log->rows, log->rows + log->offset, log->count * sizeof(WmsLogRow));
-	else
-	{
-		int64		room = Max(log->room * 2, log->count + more);
-		WmsLogRow  *rows = MemoryContextAllocHuge(store->context, room * sizeof(WmsLogRow));
-
-		if (log->count > 0)
-			memcpy(rows, log->rows + log->offset, log->count * sizeof(WmsLogRow));
-		if (log->rows)
-			pfree(log->rows);
-		log->rows = rows;
-		log->room = room;
-	}
-	log->offset = 0;
-}
-
-/* Room was reserved. */
-void
-wms_rows_append(WmsStore *store, const WmsLogRow *row)
-{
-	*row_at(store, store->log.count++) = *row;
-	store->log_bytes += row->bytes;
-	store->log_cost += row_cost(row);
-	store->live_bytes += row->live * row->average;
-}
-
-static void
-forget_row(WmsStore *store, const WmsLogRow *row)
-{
-	store->log_bytes -= row->bytes;
-	store->log_cost -= row_cost(row);
-	store->live_bytes -= row->live * row->average;
-}
-
-/* The oldest rows are gone. */
-void
-wms_rows_drop(WmsStore *store, int64 count)
-{
-	int64		i;
-
-	for (i = 0; i < count; i++)
-		forget_row(store, row_at(store, i));
-	store->log.offset += count;
-	store->log.first += count;
-	store->log.count -= count;
-}
-
-void
-wms_rows_live(WmsStore *store, int64 seq, int change)
-{
-	WmsLogRow  *row;
-
-	if (seq < store->log.first || seq >= store->log.first + store->log.count)
-		return;
-	row = row_at(store, seq - store->log.first);
-	row->live += change;
-	store->live_bytes += change * (int64) row->average;
-}
-
-/* The rows that hold a stored entry, and if segments its kept rows, hold one live record less each. */
-void
-wms_log_unlog(WmsStore *store, const WmsStored *stored, bool segments)
-{
-	WmsMore    *more;
-	uint32		i;
-
-	wms_rows_live(store, wms_stored_seq(stored), -1);
-	if (!segments || !DsaPointerIsValid(stored->more))
-		return;
-	more = wms_area_address(store, stored->more);
-	for (i = 0; i < more->nsegments; i++)
-	{
-		WmsSegment *segment = wms_more_segment(store, more, i);
-
-		if (segment)
-			wms_rows_live(store, segment->seq, -1);
-	}
-}
-
 /* ---------------------------------------------------------------- writing rows */
 
 /* Writes a tuple over the newest row. */
 static void
-replace_row(LogWriter *writer, HeapTuple tuple)
+replace_row(WmsLogWriter *writer, HeapTuple tuple)
 {
 	WmsLogTable *log = writer->log;
 	WmsLogScan	scan = wms_log_scan(log, writer->store->stream, writer->seq);
@@ -368,7 +232,7 @@ replace_row(LogWriter *writer, HeapTuple tuple)
 }
 
 static void
-insert_row(LogWriter *writer, Size len)
+insert_row(WmsLogWriter *writer, Size len)
 {
 	TupleDesc	desc = RelationGetDescr(writer->log->table);
 	MemoryContext old = MemoryContextSwitchTo(writer->row_context);
@@ -392,7 +256,7 @@ insert_row(LogWriter *writer, Size len)
 }
 
 static void
-note_row(LogWriter *writer, Size len)
+note_row(WmsLogWriter *writer, Size len)
 {
 	WmsOverlay *overlay = writer->overlay;
 	WmsLogRow  *row;
@@ -416,7 +280,7 @@ note_row(LogWriter *writer, Size len)
 
 /* Seq of the oldest row that there will be. */
 static int64
-oldest_row(LogWriter *writer)
+oldest_row(WmsLogWriter *writer)
 {
 	WmsLogRows *log = &writer->store->log;
 
@@ -425,7 +289,7 @@ oldest_row(LogWriter *writer)
 
 /* Writes the row and begins the next.  progress: with the last row only. */
 static void
-flush_row(LogWriter *writer, uint16 flags, const WmsProgress *progress)
+flush_row(WmsLogWriter *writer, uint16 flags, const WmsProgress *progress)
 {
 	WmsLogHeader header = {0};
 	char	   *at = VARDATA(writer->data);
@@ -434,7 +298,7 @@ flush_row(LogWriter *writer, uint16 flags, const WmsProgress *progress)
 	CHECK_FOR_INTERRUPTS();
 	header.format = WMS_LOG_FORMAT;
 	header.flags = flags | (writer->follows ? WMS_LOG_FOLLOWS : 0);
-	header.server_version = PG_VERSION_NUM;
+	header.server_version = WMS_SERVER_VERSION;
 	header.fingerprint = writer->store->fingerprint;
 	if (progress)
 	{
@@ -457,7 +321,7 @@ flush_row(LogWriter *writer, uint16 flags, const WmsProgress *progress)
 }
 
 static void
-put(LogWriter *writer, const void *bytes, Size len)
+put(WmsLogWriter *writer, const void *bytes, Size len)
 {
 	const char *from = bytes;
 
@@ -482,7 +346,7 @@ put(LogWriter *writer, const void *bytes, Size len)
 }
 
 static void
-put_bucket(LogWriter *writer, WmsRecordKind kind, const WmsBucket *bucket)
+put_bucket(WmsLogWriter *writer, WmsRecordKind kind, const WmsBucket *bucket)
 {
 	char		small[SMALL_RECORD];
 	char	   *at = small;
@@ -497,7 +361,7 @@ put_bucket(LogWriter *writer, WmsRecordKind kind, const WmsBucket *bucket)
 
 /* Makes room for a record of a bucket (NULL: of none); small + large bytes.  Result: seq of the row where it begins. */
 static int64
-begin_record(LogWriter *writer, WmsBucket *bucket, Size large, bool lives)
+begin_record(WmsLogWriter *writer, WmsBucket *bucket, Size large, bool lives)
 {
 	Size		need = large + 2 * SMALL_RECORD;
 
@@ -514,7 +378,7 @@ begin_record(LogWriter *writer, WmsBucket *bucket, Size large, bool lives)
 }
 
 static void
-end_record(LogWriter *writer)
+end_record(WmsLogWriter *writer)
 {
 	bool		was_split = writer->splitting && writer->follows;
 
@@ -525,8 +389,8 @@ end_record(LogWriter *writer)
 		writer->nrecords += writer->record_lives;
 }
 
-static int64
-put_entry(LogWriter *writer, WmsBucket *bucket, const WmsRecord *record)
+int64
+wms_log_put_entry(WmsLogWriter *writer, WmsBucket *bucket, const WmsRecord *record)
 {
 	int64		seq = begin_record(writer, bucket, (Size) record->key_len + record->value_len, true);
 	char		small[SMALL_RECORD];
@@ -544,8 +408,8 @@ put_entry(LogWriter *writer, WmsBucket *bucket, const WmsRecord *record)
 	return seq;
 }
 
-static int64
-put_segment(LogWriter *writer, WmsBucket *bucket, const WmsRecord *record)
+int64
+wms_log_put_segment(WmsLogWriter *writer, WmsBucket *bucket, const WmsRecord *record)
 {
 	int64		seq = begin_record(writer, bucket, (Size) record->key_len + record->rows_len, true);
 	char		small[SMALL_RECORD];
@@ -565,7 +429,7 @@ put_segment(LogWriter *writer, WmsBucket *bucket, const WmsRecord *record)
 }
 
 static void
-put_removed(LogWriter *writer, WmsBucket *bucket, const WmsEntry *entry)
+put_removed(WmsLogWriter *writer, WmsBucket *bucket, const WmsEntry *entry)
 {
 	char		small[SMALL_RECORD];
 	char	   *at = small;
@@ -639,7 +503,7 @@ revive_new_buckets(WmsStore *store)
 }
 
 static void
-write_tombstones(LogWriter *writer)
+write_tombstones(WmsLogWriter *writer)
 {
 	WmsOverlay *overlay = writer->overlay;
 	WmsBucket  *bucket;
@@ -669,7 +533,7 @@ write_tombstones(LogWriter *writer)
 }
 
 static void
-write_entry(LogWriter *writer, WmsEntryPrivate *private)
+write_entry(WmsLogWriter *writer, WmsEntryPrivate *private)
 {
 	WmsRecord	record = {0};
 
@@ -681,7 +545,7 @@ write_entry(LogWriter *writer, WmsEntryPrivate *private)
 		record.flags = private->entry.flags;
 		record.value_len = private->staged_len;
 		record.value = private->staged;
-		private->seq = put_entry(writer, private->bucket, &record);
+		private->seq = wms_log_put_entry(writer, private->bucket, &record);
 	}
 	if (private->kept)
 	{
@@ -689,12 +553,12 @@ write_entry(LogWriter *writer, WmsEntryPrivate *private)
 		record.nrows = private->kept->nrows;
 		record.rows_len = private->kept->len;
 		record.rows = private->kept->data;
-		private->segment_seq = put_segment(writer, private->bucket, &record);
+		private->segment_seq = wms_log_put_segment(writer, private->bucket, &record);
 	}
 }
 
 static void
-write_entries(LogWriter *writer)
+write_entries(WmsLogWriter *writer)
 {
 	WmsTouched *touched;
 	WmsEntryPrivate *private;
@@ -710,249 +574,6 @@ write_entries(LogWriter *writer)
 				write_entry(writer, private);
 		}
 	}
-}
-
-/* ---------------------------------------------------------------- what this batch makes obsolete */
-
-typedef struct Obsolete
-{
-	int64		newest;			/* records of the newest row */
-	int64		bytes;			/* of all rows, about */
-} Obsolete;
-
-static void
-count_obsolete(WmsStore *store, int64 seq, Obsolete *obsolete)
-{
-	int64		last = store->log.first + store->log.count - 1;
-
-	if (seq < store->log.first || seq > last)
-		return;
-	obsolete->newest += seq == last;
-	obsolete->bytes += row_at(store, seq - store->log.first)->average;
-}
-
-/* Touched entries only: other entries of closing buckets are counted when they have gone. */
-static void
-find_obsolete(WmsStore *store, Obsolete *obsolete)
-{
-	WmsEntryPrivate *private;
-
-	for (private = store->overlay->first; private != NULL; private = private->next)
-	{
-		bool		leaves = private->entry.removed || private->bucket->state == WMS_BUCKET_CLOSING;
-		WmsMore    *more = private->more;
-		uint32		i;
-
-		if (private->stored == NULL || !(leaves || private->changed))
-			continue;
-		count_obsolete(store, private->stored_seq, obsolete);
-		for (i = 0; leaves && more && i < more->nsegments; i++)
-			count_obsolete(store, wms_more_segment(store, more, i)->seq, obsolete);
-	}
-}
-
-/* May the newest row be written over?  Its tombstones count only if there are rows before it. */
-static bool
-newest_is_dead(WmsStore *store, const Obsolete *obsolete)
-{
-	WmsLogRow  *newest;
-
-	if (store->log.count == 0)
-		return false;
-	newest = row_at(store, store->log.count - 1);
-	return newest->live == obsolete->newest && !newest->follows &&
-		(!newest->tombstones || store->log.count == 1);
-}
-
-/* ---------------------------------------------------------------- compaction */
-
-static void
-note_move(WmsOverlay *overlay, WmsStored *stored, WmsSegment *segment, int64 seq)
-{
-	WmsMove    *move;
-
-	if (overlay->nmoves == overlay->moves_room)
-	{
-		overlay->moves_room = Max(256, overlay->moves_room * 2);
-		if (overlay->moves)
-			overlay->moves = repalloc_huge(overlay->moves, overlay->moves_room * sizeof(WmsMove));
-		else
-			overlay->moves = MemoryContextAllocHuge(overlay->context, overlay->moves_room * sizeof(WmsMove));
-	}
-	move = &overlay->moves[overlay->nmoves++];
-	move->stored = stored;
-	move->segment = segment;
-	move->seq = seq;
-}
-
-/* The entry of a record, if the record may be newest: it is stored and this batch leaves it.  *changed: this batch writes its value. */
-static WmsStored *
-holder_of(WmsStore *store, const WmsRecord *record, StringInfo key, WmsBucket **bucket, bool *changed)
-{
-	WmsSought	sought;
-	WmsEntryPrivate *private;
-	bool		removed;
-
-	*changed = false;
-	*bucket = wms_bucket_find(store, &record->bucket);
-	if (*bucket == NULL || (*bucket)->state != WMS_BUCKET_LIVE)
-		return NULL;
-	/* operators compare aligned keys */
-	resetStringInfo(key);
-	appendBinaryStringInfo(key, record->key, record->key_len);
-	sought.hash = record->hash;
-	sought.key_len = record->key_len;
-	sought.key = key->data;
-	sought.ops = &store->ops[record->bucket.op];
-	private = wms_overlay_find(store, *bucket, &sought, &removed);
-	if (removed)
-		return NULL;
-	if (private)
-	{
-		*changed = private->changed;
-		return private->stored;
-	}
-	return wms_index_find(store, *bucket, &sought);
-}
-
-static void
-move_record(LogWriter *writer, const WmsRecord *record, int64 seq, StringInfo key)
-{
-	WmsStore   *store = writer->store;
-	WmsBucket  *bucket;
-	WmsStored  *stored;
-	bool		changed;
-
-	stored = holder_of(store, record, key, &bucket, &changed);
-	if (stored == NULL)
-		return;
-	if (record->kind == WMS_RECORD_ENTRY)
-	{
-		if (wms_stored_seq(stored) == seq && !changed)
-			note_move(writer->overlay, stored, NULL, put_entry(writer, bucket, record));
-	}
-	else if (DsaPointerIsValid(stored->more))
-	{
-		WmsMore    *more = wms_area_address(store, stored->more);
-		WmsSegment *segment = wms_more_segment(store, more, record->ordinal);
-
-		if (segment && segment->seq == seq)
-			note_move(writer->overlay, NULL, segment, put_segment(writer, bucket, record));
-	}
-}
-
-static void
-move_records(LogWriter *writer, const char *data, Size len, int64 seq)
-{
-	WmsRecordReader reader = {data, data + len};
-	StringInfoData key;
-
-	initStringInfo(&key);
-	while (wms_record_next(&reader))
-	{
-		CHECK_FOR_INTERRUPTS();
-		if (reader.record.kind == WMS_RECORD_ENTRY || reader.record.kind == WMS_RECORD_SEGMENT)
-			move_record(writer, &reader.record, seq, &key);
-	}
-	pfree(key.data);
-}
-
-/* The records of one row appended to what is there of a record that began before. */
-static void
-collect_body(WmsStore *store, struct varlena *row, char **body, Size *len)
-{
-	WmsLogHeader header;
-	Size		row_len = VARSIZE(row) - VARHDRSZ;
-	Size		skip;
-
-	wms_log_check(VARDATA(row), row_len, &header, store->fingerprint);
-	skip = sizeof(header) + header.head_len;
-	*body = *body ? repalloc_huge(*body, *len + row_len - skip) : MemoryContextAllocHuge(CurrentMemoryContext, row_len - skip + 1);
-	memcpy(*body + *len, VARDATA(row) + skip, row_len - skip);
-	*len += row_len - skip;
-}
-
-/* Deletes the next nrows rows of the scan; moves what is newest in them to the end, if move. */
-static void
-compact_rows(LogWriter *writer, WmsLogScan scan, int64 seq, int64 nrows, bool move)
-{
-	WmsStore   *store = writer->store;
-	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "wmstream compaction", ALLOCSET_DEFAULT_SIZES);
-	MemoryContext old = MemoryContextSwitchTo(context);
-	char	   *body = NULL;
-	Size		len = 0;
-	int64		i;
-
-	for (i = 0; i < nrows; i++)
-	{
-		int64		found = 0;
-		HeapTuple	tuple = wms_log_next(writer->log, scan, false, &found);
-
-		if (tuple == NULL || found != seq + i)
-			elog(ERROR, "row " INT64_FORMAT " of the state log of stream %u is missing", seq + i, store->stream);
-		if (move)
-			collect_body(store, wms_log_data(writer->log, tuple), &body, &len);
-		CatalogTupleDelete(writer->log->table, &tuple->t_self);
-	}
-	if (move)
-		move_records(writer, body, len, seq);
-	MemoryContextSwitchTo(old);
-	MemoryContextDelete(context);
-}
-
-/* How many rows hold the record or records that begin in row i. */
-static int64
-rows_together(WmsStore *store, int64 i)
-{
-	int64		n = 1;
-
-	while (i + n < store->log.count && row_at(store, i + n)->follows)
-		n++;
-	return n;
-}
-
-static void
-compact(LogWriter *writer, const Obsolete *obsolete)
-{
-	WmsStore   *store = writer->store;
-	WmsOverlay *overlay = writer->overlay;
-	int64		own = writer->appended + writer->body_len;
-	int64		cost = store->log_cost + own + (overlay->nrows + 1) * WMS_LOG_ROW_COST;
-	int64		live = store->live_bytes - obsolete->bytes + own;
-	int64		end = store->log.count - (overlay->replaced ? 1 : 0);
-	int64		deletions = DELETE_LEAST + 8 * overlay->nrows;
-	WmsLogScan	scan = NULL;
-
-	overlay->credit = store->credit + MOVE_FACTOR * own + MOVE_LEAST;
-	while (overlay->deleted < end && deletions > 0)
-	{
-		WmsLogRow  *row = row_at(store, overlay->deleted);
-		int64		together = rows_together(store, overlay->deleted);
-		int64		moving = row->live * row->average;
-		int64		i;
-
-		if (row->live > 0 && cost <= 2 * live + SLACK)
-		{
-			overlay->credit = 0;
-			break;
-		}
-		if (moving > overlay->credit)
-			break;
-		if (scan == NULL)
-			scan = wms_log_scan(writer->log, store->stream, store->log.first + overlay->deleted);
-		compact_rows(writer, scan, store->log.first + overlay->deleted, together, row->live > 0);
-		for (i = 0; i < together; i++)
-			cost -= row_cost(row_at(store, overlay->deleted + i));
-		cost += moving;
-		overlay->credit -= moving;
-		overlay->deleted += together;
-		deletions -= together;
-	}
-	/* what is left is saved for a record that needs more than one batch may spend, and for nothing else */
-	if (overlay->deleted == end || deletions <= 0)
-		overlay->credit = 0;
-	if (scan)
-		systable_endscan_ordered(scan);
 }
 
 /* ---------------------------------------------------------------- faces */
@@ -978,11 +599,11 @@ count_removable(WmsStore *store, Relation table)
 }
 
 static void
-writer_begin(LogWriter *writer, WmsStore *store, WmsLogTable *log, bool replace)
+writer_begin(WmsLogWriter *writer, WmsStore *store, WmsLogTable *log, bool replace)
 {
 	WmsOverlay *overlay = store->overlay;
 
-	memset(writer, 0, sizeof(LogWriter));
+	memset(writer, 0, sizeof(WmsLogWriter));
 	writer->store = store;
 	writer->overlay = overlay;
 	writer->log = log;
@@ -1002,18 +623,18 @@ wms_log_write(WmsStore *store, const WmsProgress *progress)
 {
 	WmsOverlay *overlay = store->overlay;
 	WmsLogTable log;
-	LogWriter	writer;
-	Obsolete	obsolete = {0, 0};
+	WmsLogWriter	writer;
+	WmsObsolete	obsolete = {0, 0};
 
 	move_horizons(store, progress->watermark);
 	revive_new_buckets(store);
-	find_obsolete(store, &obsolete);
+	wms_log_find_obsolete(store, &obsolete);
 
 	wms_log_open(&log, RowExclusiveLock);
-	writer_begin(&writer, store, &log, newest_is_dead(store, &obsolete));
+	writer_begin(&writer, store, &log, wms_log_newest_is_dead(store, &obsolete));
 	write_tombstones(&writer);
 	write_entries(&writer);
-	compact(&writer, &obsolete);
+	wms_log_compact(&writer, &obsolete);
 	flush_row(&writer, 0, progress);
 	wms_rows_reserve(store, overlay->nrows);
 	overlay->nremovable = count_removable(store, log.table);
@@ -1022,7 +643,7 @@ wms_log_write(WmsStore *store, const WmsProgress *progress)
 	wms_log_close(&log);
 }
 
-/* After COMMIT: what wms_log_write did is true now.  Obsolete versions have been taken off their rows. */
+/* After COMMIT: what wms_log_write did is true now.  WmsObsolete versions have been taken off their rows. */
 void
 wms_log_publish(WmsStore *store)
 {
@@ -1030,10 +651,7 @@ wms_log_publish(WmsStore *store)
 	int64		i;
 
 	if (overlay->replaced)
-	{
-		store->log.count--;
-		forget_row(store, row_at(store, store->log.count));
-	}
+		wms_rows_drop_newest(store);
 	else if (store->log.count == 0)
 		store->log.first = 1;
 	for (i = 0; i < overlay->nrows; i++)
