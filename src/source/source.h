@@ -4,9 +4,11 @@
  *
  * source_slot.c       the database's replication slot: name, state, making, dropping
  * source_wal.c        decoding: opening, reading on, rewinding, confirming
- * source_callbacks.c  what decoding calls for each change and transaction
+ * source_callbacks.c  what decoding calls: transactions on their way into a batch
+ * source_take.c       a decoded change on its way into a store
  * source_relation.c   which relations are wanted, as whose rows, in which shape
  * source_row.c        rows made flat, and converted from a partition to its root
+ * source_move.c       updates that move a row between partitions
  * source_stage.c      byte stores for rows, in memory or on disk
  * source_batch.c      a batch: whole committed transactions, to be read many times
  *
@@ -47,7 +49,7 @@ typedef enum WmsChangeKind
 	WMS_CHANGE_TRUNCATE
 } WmsChangeKind;
 
-/* One change, valid until the next call of wms_batch_next. */
+/* One change, valid until the next call of wms_batch_next.  An update that moves a row between partitions is an UPDATE. */
 typedef struct WmsChange
 {
 	WmsChangeKind kind;

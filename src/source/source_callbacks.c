@@ -1,6 +1,6 @@
 /*
  * source_callbacks.c
- *	  What decoding calls for each change and transaction.
+ *	  What decoding calls: transactions on their way into a batch.
  *
  * Two ways lead into a batch.
  *
@@ -20,7 +20,6 @@
  */
 #include "postgres.h"
 
-#include "access/htup_details.h"
 #include "replication/origin.h"
 #include "replication/reorderbuffer.h"
 #include "utils/memutils.h"
@@ -31,189 +30,6 @@ static inline WmsWal *
 wal_of(LogicalDecodingContext *ctx)
 {
 	return ctx->output_plugin_private;
-}
-
-/* ---------------------------------------------------------------- staging */
-
-static void
-count_run(WmsWal *wal, WmsOpenTxn *open, TransactionId xid)
-{
-	WmsRun	   *run = open->nruns > 0 ? &open->runs[open->nruns - 1] : NULL;
-
-	if (run == NULL || run->xid != xid)
-	{
-		if (open->runs == NULL)
-		{
-			open->maxruns = 4;
-			open->runs = MemoryContextAlloc(wal->context, sizeof(WmsRun) * open->maxruns);
-		}
-		else if (open->nruns == open->maxruns)
-		{
-			open->runs = repalloc_huge(open->runs, sizeof(WmsRun) * open->maxruns * 2);
-			open->maxruns *= 2;
-		}
-		run = &open->runs[open->nruns++];
-		run->xid = xid;
-		run->from = wms_stage_end(open->stage);
-		run->nrows = 0;
-	}
-	run->nrows++;
-}
-
-/* The store that a record of the transaction goes to; counts it. */
-static WmsStage *
-stage_for(WmsWal *wal, WmsOpenTxn *open, TransactionId xid)
-{
-	if (open == NULL)
-	{
-		if (wal->inline_stage == NULL)
-			wal->inline_stage = wms_stage_make();
-		wal->txn_rows++;
-		return wal->inline_stage;
-	}
-	if (open->stage == NULL)
-		open->stage = wms_stage_make();
-	count_run(wal, open, xid);
-	return open->stage;
-}
-
-static void
-append(WmsWal *wal, WmsOpenTxn *open, TransactionId xid, WmsChangeKind kind, const WmsRowShape *shape, const WmsRows *rows)
-{
-	WmsRecord	record;
-
-	record.shape = shape;
-	record.new_len = rows->new_row ? rows->new_row->t_len : 0;
-	record.old_len = rows->old_row ? rows->old_row->t_len : 0;
-	record.kind = (uint8) kind;
-	record.missing_toast = rows->missing_toast;
-	wms_stage_append(stage_for(wal, open, xid), &record,
-					 rows->new_row ? rows->new_row->t_data : NULL,
-					 rows->old_row ? rows->old_row->t_data : NULL);
-}
-
-/* Rows that must be built anew on their way: values from outside, or another layout. */
-static void
-append_built(WmsWal *wal, WmsOpenTxn *open, TransactionId xid, WmsChangeKind kind, const WmsSourceRel *rel, WmsRows *rows)
-{
-	MemoryContext oldcontext = MemoryContextSwitchTo(wal->scratch);
-
-	wms_rows_flatten(rows, rel);
-	for (int i = 0; i < rel->ntargets; i++)
-	{
-		const WmsTarget *target = &rel->targets[i];
-		WmsRows		converted = *rows;
-
-		if (target->map && converted.new_row)
-			converted.new_row = execute_attr_map_tuple(converted.new_row, target->map);
-		if (target->map && converted.old_row)
-			converted.old_row = execute_attr_map_tuple(converted.old_row, target->map);
-		append(wal, open, xid, kind, target->shape, &converted);
-	}
-	MemoryContextSwitchTo(oldcontext);
-	MemoryContextReset(wal->scratch);
-}
-
-static void
-stage_rows(WmsWal *wal, WmsOpenTxn *open, TransactionId xid, const WmsSourceRel *rel, ReorderBufferChange *change)
-{
-	WmsRows		rows;
-	WmsChangeKind kind;
-
-	rows.new_row = WmsChangeTuple(change->data.tp.newtuple);
-	rows.old_row = NULL;
-	rows.missing_toast = false;
-	switch (change->action)
-	{
-		case REORDER_BUFFER_CHANGE_INSERT:
-			kind = WMS_CHANGE_INSERT;
-			break;
-		case REORDER_BUFFER_CHANGE_UPDATE:
-			kind = WMS_CHANGE_UPDATE;
-			break;
-		case REORDER_BUFFER_CHANGE_DELETE:
-			kind = WMS_CHANGE_DELETE;
-			rows.new_row = NULL;
-			break;
-		default:
-			return;
-	}
-	/* Otherwise the old row is only a key, or not there. */
-	if (kind != WMS_CHANGE_INSERT && rel->identity_full)
-		rows.old_row = WmsChangeTuple(change->data.tp.oldtuple);
-
-	if (rel->ntargets == 1 && rel->targets[0].map == NULL && !(rows.new_row && HeapTupleHasExternal(rows.new_row)))
-		append(wal, open, xid, kind, rel->targets[0].shape, &rows);
-	else
-		append_built(wal, open, xid, kind, rel, &rows);
-}
-
-/* A row of wmstream.stream: its first column is the stream. */
-static void
-stage_created(WmsWal *wal, WmsOpenTxn *open, TransactionId xid, Relation relation, ReorderBufferChange *change)
-{
-	HeapTuple	tuple = WmsChangeTuple(change->data.tp.newtuple);
-	MemoryContext oldcontext;
-	Datum		stream;
-	bool		isnull;
-
-	if (change->action != REORDER_BUFFER_CHANGE_INSERT || tuple == NULL)
-		return;
-	stream = heap_getattr(tuple, 1, RelationGetDescr(relation), &isnull);
-	if (isnull)
-		return;
-	oldcontext = MemoryContextSwitchTo(wal->context);
-	if (open == NULL)
-		wal->txn_created = lappend_oid(wal->txn_created, DatumGetObjectId(stream));
-	else
-	{
-		WmsOpenCreated *created = palloc(sizeof(WmsOpenCreated));
-
-		created->xid = xid;
-		created->stream = DatumGetObjectId(stream);
-		open->created = lappend(open->created, created);
-	}
-	MemoryContextSwitchTo(oldcontext);
-}
-
-static void
-take_change(WmsWal *wal, WmsOpenTxn *open, Relation relation, ReorderBufferChange *change)
-{
-	WmsSourceRel *rel = wms_relations_get(wal, relation);
-	TransactionId xid = change->txn->xid;
-
-	if (rel->ntargets > 0)
-		stage_rows(wal, open, xid, rel, change);
-	else if (rel->registry)
-		stage_created(wal, open, xid, relation, change);
-	if (open && rel->ntargets < rel->nlineage)
-		rel->passed_over = true;
-}
-
-/* One TRUNCATE of a partitioned table names all its partitions too: each wanted table is told once. */
-static void
-take_truncate(WmsWal *wal, WmsOpenTxn *open, int nrelations, Relation relations[], ReorderBufferChange *change)
-{
-	WmsRows		none = {0};
-	List	   *told = NIL;
-
-	for (int r = 0; r < nrelations; r++)
-	{
-		WmsSourceRel *rel = wms_relations_get(wal, relations[r]);
-
-		for (int i = 0; i < rel->ntargets; i++)
-		{
-			const WmsRowShape *shape = rel->targets[i].shape;
-
-			if (list_member_oid(told, shape->relid))
-				continue;
-			told = lappend_oid(told, shape->relid);
-			append(wal, open, change->txn->xid, WMS_CHANGE_TRUNCATE, shape, &none);
-		}
-		if (open && rel->ntargets < rel->nlineage)
-			rel->passed_over = true;
-	}
-	list_free(told);
 }
 
 /* ---------------------------------------------------------------- ends of transactions */
@@ -347,6 +163,8 @@ drop_open(WmsWal *wal, WmsOpenTxn *open)
 	if (open->runs)
 		pfree(open->runs);
 	list_free_deep(open->created);
+	if (open->move)
+		wms_move_free(open->move);
 	hash_search(wal->open, &open->xid, HASH_REMOVE, NULL);
 	if (hash_get_num_entries(wal->open) == 0)
 		wms_relations_none_open(wal);
@@ -378,18 +196,19 @@ begin_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn)
 	wal->txn_rows = 0;
 	list_free(wal->txn_created);
 	wal->txn_created = NIL;
+	Assert(wal->txn_move == NULL);
 }
 
 static void
 change_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, Relation relation, ReorderBufferChange *change)
 {
-	take_change(wal_of(ctx), NULL, relation, change);
+	wms_take_change(wal_of(ctx), NULL, relation, change);
 }
 
 static void
 truncate_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, int nrelations, Relation relations[], ReorderBufferChange *change)
 {
-	take_truncate(wal_of(ctx), NULL, nrelations, relations, change);
+	wms_take_truncate(wal_of(ctx), NULL, nrelations, relations, change);
 }
 
 static void
@@ -398,6 +217,7 @@ commit_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr commit_
 	WmsWal	   *wal = wal_of(ctx);
 	ListCell   *lc;
 
+	wms_take_end(wal, NULL);
 	if (wal->txn_rows > 0 || wal->txn_created != NIL)
 	{
 		WmsBatch   *batch = batch_for(wal, txn);
@@ -450,14 +270,14 @@ streaming_txn(LogicalDecodingContext *ctx, ReorderBufferTXN *txn)
 static void
 stream_change_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, Relation relation, ReorderBufferChange *change)
 {
-	take_change(wal_of(ctx), streaming_txn(ctx, txn), relation, change);
+	wms_take_change(wal_of(ctx), streaming_txn(ctx, txn), relation, change);
 }
 
 static void
 stream_truncate_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, int nrelations, Relation relations[],
 				   ReorderBufferChange *change)
 {
-	take_truncate(wal_of(ctx), streaming_txn(ctx, txn), nrelations, relations, change);
+	wms_take_truncate(wal_of(ctx), streaming_txn(ctx, txn), nrelations, relations, change);
 }
 
 /* Rolled back: the whole (also when a crash ended it: abort_lsn is invalid then), or a subtransaction, which commit sees to. */
@@ -482,6 +302,7 @@ stream_commit_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr 
 
 	if (open)
 	{
+		wms_take_end(wal, open);
 		commit_rows(wal, open, txn);
 		drop_open(wal, open);
 	}
@@ -569,5 +390,9 @@ wms_callbacks_reset(WmsWal *wal)
 	wal->inline_stage = NULL;
 	list_free(wal->txn_created);
 	wal->txn_created = NIL;
+	if (wal->txn_move)
+		wms_move_free(wal->txn_move);
+	wal->txn_move = NULL;
 	wal->streaming = NULL;
+	wms_moves_reset(wal);
 }

@@ -106,8 +106,34 @@ typedef struct WmsRows
 
 /* Makes the rows flat; results that had to be built lie in the current context. */
 extern void wms_rows_flatten(WmsRows *rows, const WmsSourceRel *rel);
+/* Flat rows of a relation as rows of a target; likewise. */
+extern void wms_rows_convert(const WmsRows *rows, const WmsTarget *target, WmsRows *converted);
 
-/* ---------------------------------------------------------------- source_wal.c, source_callbacks.c */
+/* ---------------------------------------------------------------- source_move.c */
+
+typedef struct WmsMovedRow
+{
+	const WmsRowShape *shape;	/* NULL: it has found its INSERT */
+	HeapTuple	old_row;		/* NULL: not known */
+} WmsMovedRow;
+
+/* A row that left a partition and has not come to another yet. */
+typedef struct WmsMove
+{
+	TransactionId xid;			/* subtransaction */
+	int			nleft;
+	WmsMovedRow left[FLEXIBLE_ARRAY_MEMBER];
+} WmsMove;
+
+extern void wms_moves_begin(WmsWal *wal);
+extern void wms_moves_reset(WmsWal *wal);
+extern void wms_moves_note(WmsWal *wal);
+extern bool wms_moves_take(WmsWal *wal, XLogRecPtr position);
+extern WmsMove *wms_move_make(WmsWal *wal, TransactionId xid, const WmsSourceRel *rel, const WmsRows *rows);
+extern WmsMovedRow *wms_move_find(WmsMove *move, const WmsRowShape *shape);
+extern void wms_move_free(WmsMove *move);
+
+/* ---------------------------------------------------------------- source_wal.c, source_take.c, source_callbacks.c */
 
 /* Consecutive records of one subtransaction in the store of an open transaction. */
 typedef struct WmsRun
@@ -132,6 +158,7 @@ typedef struct WmsOpenTxn
 	int			nruns;
 	int			maxruns;
 	List	   *created;		/* List of WmsOpenCreated * */
+	WmsMove    *move;			/* NULL: none */
 } WmsOpenTxn;
 
 struct WmsWal
@@ -153,6 +180,10 @@ struct WmsWal
 	WmsSourceRel *last_rel;		/* found last, NULL: none */
 	bool		has_partitions; /* some entry has tables above it */
 
+	/* rows that move between partitions: source_move.c */
+	HTAB	   *moves;			/* positions (XLogRecPtr) of their DELETE records */
+	long		prune_moves_at; /* number of them */
+
 	/* the batch that is being filled */
 	WmsBatch   *batch;			/* NULL until a transaction for us has ended */
 	bool		batch_ends;		/* DDL or a new stream */
@@ -162,11 +193,21 @@ struct WmsWal
 	uint64		txn_from;
 	int64		txn_rows;
 	List	   *txn_created;	/* List of Oid */
+	WmsMove    *txn_move;		/* NULL: none */
 
 	/* open transactions */
 	HTAB	   *open;			/* TransactionId -> WmsOpenTxn */
 	WmsOpenTxn *streaming;		/* the one whose block is being passed on; NULL: none */
 };
+
+/* ---- source_take.c; open is NULL for the whole transaction that is being passed on */
+
+extern void wms_take_change(WmsWal *wal, WmsOpenTxn *open, Relation relation, ReorderBufferChange *change);
+extern void wms_take_truncate(WmsWal *wal, WmsOpenTxn *open, int nrelations, Relation relations[], ReorderBufferChange *change);
+/* No more changes of the transaction come. */
+extern void wms_take_end(WmsWal *wal, WmsOpenTxn *open);
+
+/* ---- source_callbacks.c */
 
 extern void wms_callbacks_install(WmsWal *wal);
 extern void wms_callbacks_begin(WmsWal *wal);

@@ -1,13 +1,13 @@
 /*
  * source_row.c
- *	  Rows made flat.
+ *	  Rows made flat, and converted from a partition to a table above it.
  *
  * A decoded row may point at values outside itself.  Values written together with the row are at hand: decoding has put them together
  * in memory (an *indirect* pointer).  Values that an UPDATE left alone are still pointers into the TOAST table; these must not be
  * followed, as the table may have changed since.  They are taken from the old row, which is whole and flat under REPLICA IDENTITY
  * FULL; failing that the value is NULL and the row is marked.  Values that are compressed stay so.
  *
- * Called by source_callbacks.c inside decoding.  Works in the current memory context, which the caller resets.
+ * Called by source_take.c inside decoding.  Works in the current memory context, which the caller resets.
  */
 #include "postgres.h"
 
@@ -89,4 +89,16 @@ wms_rows_flatten(WmsRows *rows, const WmsSourceRel *rel)
 {
 	if (rows->new_row && HeapTupleHasExternal(rows->new_row))
 		flatten_new(rows, rel);
+}
+
+void
+wms_rows_convert(const WmsRows *rows, const WmsTarget *target, WmsRows *converted)
+{
+	*converted = *rows;
+	if (target->map == NULL)
+		return;
+	if (rows->new_row)
+		converted->new_row = execute_attr_map_tuple(rows->new_row, target->map);
+	if (rows->old_row)
+		converted->old_row = execute_attr_map_tuple(rows->old_row, target->map);
 }

@@ -18,7 +18,6 @@
 #include "access/xlog.h"
 #include "access/xlogutils.h"
 #include "miscadmin.h"
-#include "pgstat.h"
 #include "replication/logical.h"
 #include "replication/slot.h"
 #include "storage/latch.h"
@@ -27,6 +26,7 @@
 #include "storage/spin.h"
 #include "storage/standby.h"
 #include "utils/guc.h"
+#include "utils/wait_event.h"
 
 #include "source/source_internal.h"
 

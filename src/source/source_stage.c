@@ -17,7 +17,7 @@
  * decoded, some of which may have aborted already.  Temporary files outlive transactions (they are not registered with a resource
  * owner) and vanish with the process.
  *
- * Called by source_callbacks.c (append) and source_batch.c (read, free).  An ERROR while writing to disk leaves a store that may only
+ * Called by source_take.c (append) and source_batch.c (read, free).  An ERROR while writing to disk leaves a store that may only
  * be freed.
  */
 #include "postgres.h"

@@ -210,6 +210,7 @@ wms_wal_open(XLogRecPtr start, Oid registry, WmsWanted wanted, void *arg)
 	wal->wanted = wanted;
 	wal->arg = arg;
 	wms_callbacks_begin(wal);
+	wms_moves_begin(wal);
 	wms_relations_begin(wal);
 
 	/* Errors pass on, but they leave nothing behind, as the caller has nothing to close yet. */
@@ -289,6 +290,7 @@ read_record(WmsWal *wal)
 				 errmsg("could not read WAL after %X/%X: %s", LSN_FORMAT_ARGS(reader->EndRecPtr), error)));
 	if (record == NULL)
 		return false;
+	wms_moves_note(wal);
 	LogicalDecodingProcessRecord(wal->ctx, reader);
 
 	/* Replaying a transaction changes both. */
