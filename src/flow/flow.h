@@ -4,9 +4,12 @@
  *
  * flow_build.c      from WmsStreamPlan to running operators
  * flow_source.c     watermark operator: event times, rows without one, source maxima; raw and direct feeds
- * flow_aggregate.c  groups of a window: feeding, closing, emission
+ * flow_group.c      operators that collect rows into groups: windows, keys, late tests
+ * flow_session.c    aggregates over session windows
+ * flow_dedup.c      DISTINCT
+ * flow_join.c       joins of two streams
  * flow_transition.c aggregate states on the fast path
- * flow_kept.c       aggregates with kept arguments: run at emission
+ * flow_emit.c       finished groups become rows; aggregates with kept arguments are run
  * flow_fire.c       W advances, everything closes, the result is written
  * flow_read.c       open windows for readers
  */

@@ -23,9 +23,21 @@
 
 typedef struct SetsRead
 {
+	WmsFlow    *flow;
 	bool		in;
 	bool		op;
+	bool		eager;
 } SetsRead;
+
+/* Operators that an input reads come before it, so they are made already. */
+static bool
+eager_set(WmsFlow *flow, const char *name)
+{
+	for (int i = 0; i < flow->plan->nops; i++)
+		if (flow->ops[i].out && strcmp(flow->ops[i].out->name, name) == 0)
+			return flow->ops[i].eager;
+	return false;
+}
 
 static bool
 sets_read_walker(Node *node, SetsRead *sets)
@@ -40,6 +52,7 @@ sets_read_walker(Node *node, SetsRead *sets)
 		{
 			sets->in |= strncmp(rte->enrname, "wms_in_", 7) == 0;
 			sets->op |= strncmp(rte->enrname, "wms_op_", 7) == 0;
+			sets->eager |= eager_set(sets->flow, rte->enrname);
 		}
 		return false;
 	}
@@ -78,7 +91,7 @@ make_input(WmsFlow *flow, WmsInputPlan *plan, FlowOp *op, int side)
 {
 	FlowInput  *input;
 	FlowSource *source = NULL;
-	SetsRead	sets = {false, false};
+	SetsRead	sets = {flow, false, false, false};
 
 	if (plan == NULL)
 		return NULL;
@@ -90,6 +103,7 @@ make_input(WmsFlow *flow, WmsInputPlan *plan, FlowOp *op, int side)
 	sets_read_walker((Node *) plan->query, &sets);
 	input->reads_in = sets.in;
 	input->reads_op = sets.op;
+	input->reads_eager = sets.eager;
 	if (plan->direct && !wms_force_planned_feed)
 		source = source_by_set(flow, plan->direct_set);
 	if (source)
@@ -169,7 +183,7 @@ static void
 make_ops(WmsFlow *flow)
 {
 	flow->ops = palloc0(sizeof(FlowOp) * Max(flow->plan->nops, 1));
-	flow->state_ops = palloc0(sizeof(WmsStateOps) * Max(flow->plan->nops, 1));
+	flow->state_ops = palloc0(sizeof(WmsStateOps) * Max(flow->plan->nops * 2, 1));
 	for (int i = 0; i < flow->plan->nops; i++)
 	{
 		FlowOp	   *op = &flow->ops[i];
@@ -180,6 +194,7 @@ make_ops(WmsFlow *flow)
 		op->plan = plan;
 		op->out = wms_rowset_make(flow->env, psprintf("wms_op_%d", i), plan->out_desc);
 		wms_flow_group_prepare(flow, op);
+		flow->buffered |= op->eager || op->sessions;	/* their rows are settled, and go on, at the end of a chunk */
 		if (plan->kept_query)
 		{
 			op->kept = wms_rowset_make(flow->env, psprintf("wms_kept_%d", i), plan->kept_desc);
@@ -333,7 +348,7 @@ wms_flow_plan(const WmsFlow *flow)
 const WmsStateOps *
 wms_flow_state_ops(WmsFlow *flow, int *nops)
 {
-	*nops = flow->plan->nops;
+	*nops = flow->plan->nops * 2;	/* with those of timers */
 	return flow->state_ops;
 }
 

@@ -39,8 +39,8 @@ wms_flow_kept_of_store(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg)
 }
 
 /* The window of a bucket as the key column shows it; in the current context. */
-static Datum
-window_datum(FlowOp *op, const WmsBucketKey *bucket)
+Datum
+wms_flow_window_datum(FlowOp *op, const WmsBucketKey *bucket)
 {
 	RangeBound	lower = {TimestampTzGetDatum(bucket->start), false, true, true};
 	RangeBound	upper = {TimestampTzGetDatum(bucket->end), false, false, false};
@@ -75,7 +75,7 @@ kept_to_out(const char *row, uint32 len, void *arg)
 	wms_unpack(row, op->kept_row_desc, sink->values, sink->isnull);
 	if (window >= 0)
 	{
-		sink->values[window] = window_datum(op, &sink->entry->bucket);
+		sink->values[window] = wms_flow_window_datum(op, &sink->entry->bucket);
 		sink->isnull[window] = false;
 	}
 	tuplestore_putvalues(op->out->rows, op->out->desc, sink->values, sink->isnull);
@@ -153,8 +153,9 @@ wms_flow_emit_begin(FlowOp *op)
 	}
 }
 
-static void
-key_values(FlowOp *op, WmsEntry *entry, Datum *values, bool *isnull)
+/* The group's keys into the first columns of its row; in the current context. */
+void
+wms_flow_emit_keys(FlowOp *op, WmsEntry *entry, Datum *values, bool *isnull)
 {
 	Datum	   *v = palloc(sizeof(Datum) * Max(op->nkeys, 1));
 	bool	   *n = palloc(sizeof(bool) * Max(op->nkeys, 1));
@@ -169,7 +170,7 @@ key_values(FlowOp *op, WmsEntry *entry, Datum *values, bool *isnull)
 	}
 	if (window >= 0)
 	{
-		values[window] = window_datum(op, &entry->bucket);
+		values[window] = wms_flow_window_datum(op, &entry->bucket);
 		isnull[window] = false;
 	}
 }
@@ -183,7 +184,7 @@ emit_group(FlowOp *op, WmsEntry *entry)
 	FlowState  *states = entry->work;
 
 	memset(isnull, true, natts);
-	key_values(op, entry, values, isnull);
+	wms_flow_emit_keys(op, entry, values, isnull);
 	if (op->nfast > 0)
 	{
 		if (states == NULL)

@@ -121,6 +121,11 @@ wms_flow_end(WmsFlow *flow)
 		if (flow->ops[i].kept)
 			wms_rowset_forget(flow->ops[i].kept);
 		flow->ops[i].emitting = NULL;
+		if (flow->ops[i].retired)
+			wms_rowset_forget(flow->ops[i].retired);
+		flow->ops[i].touched = NIL;
+		if (flow->ops[i].join)
+			wms_flow_join_end(&flow->ops[i]);
 	}
 	wms_sink_forget(flow->sink);
 	if (flow->late)
@@ -198,14 +203,21 @@ wms_flow_watermark(WmsFlow *flow)
 								 flow->def->watermark_max || !active ? greatest : least);
 }
 
+/* Whose buckets say when an operator's windows close. */
+static int
+closing_op(const FlowOp *op)
+{
+	return op->sessions ? op->timer_op : op->plan->id;
+}
+
 /* The last end of an operator's windows that hold data, as the W that passes it; WMS_TIME_MIN: none is open. */
 static WmsTime
 last_open_end(WmsFlow *flow, FlowOp *op)
 {
-	WmsBucketKey bucket = {op->plan->id, WMS_TIME_MAX, wms_flow_op_watermark(op, flow->progress->watermark)};
+	WmsBucketKey bucket = {closing_op(op), WMS_TIME_MAX, wms_flow_op_watermark(op, flow->progress->watermark)};
 	WmsTime		last = WMS_TIME_MIN;
 
-	if (!op->plan->bounded)
+	if (!op->plan->bounded || op->eager)
 		return WMS_TIME_MIN;
 	while (wms_state_next_bucket(flow->store, &bucket))
 		last = bucket.end;
@@ -367,6 +379,26 @@ rows_replace(WmsFlow *flow)
 	return flow->def->output_mode == WMS_UPDATE || flow->def->lateness_us > 0;
 }
 
+/* Groups of windows whose bounds are known beforehand. */
+static void
+fire_groups(Fire *fire)
+{
+	FlowOp	   *op = fire->op;
+
+	if (fire->mode == WMS_COMPLETE)
+	{
+		emit_all(fire);
+		return;
+	}
+	if (fire->mode == WMS_UPDATE || fire->lateness > 0)
+	{
+		touch_pending(fire);
+		wms_state_scan_touched(op->flow->store, op->plan->id, emit_touched, fire);
+	}
+	if (fire->mode == WMS_APPEND)
+		emit_closing(fire);
+}
+
 static void
 fire_op(WmsFlow *flow, FlowOp *op, WmsTime old, WmsTime now)
 {
@@ -375,6 +407,23 @@ fire_op(WmsFlow *flow, FlowOp *op, WmsTime old, WmsTime now)
 	for (int side = 0; side < 2; side++)
 		if (op->inputs[side] && op->inputs[side]->query && op->inputs[side]->reads_op)
 			wms_flow_run_input(op->inputs[side]);
+	if (op->sessions)
+		wms_flow_session_settle(op);
+	if (op->plan->kind == WMS_OP_JOIN)
+	{
+		wms_flow_join_fire(op, wms_flow_join_watermark(op, now));
+		return;
+	}
+	if (op->plan->kind == WMS_OP_DEDUP)
+	{
+		wms_flow_dedup_fire(op, wms_flow_op_watermark(op, now));
+		if (op->plan->expires == WMS_EXPIRES_KEY)
+		{
+			fire.now = wms_flow_op_watermark(op, now);
+			let_go(&fire);
+		}
+		return;
+	}
 	fire.top = (op->plan->id == flow->plan->top_op);
 	fire.old = wms_flow_op_watermark(op, old);
 	fire.now = wms_flow_op_watermark(op, now);
@@ -382,20 +431,13 @@ fire_op(WmsFlow *flow, FlowOp *op, WmsTime old, WmsTime now)
 	fire.lateness = fire.top ? flow->def->lateness_us : 0;
 
 	wms_flow_emit_begin(op);
-	if (fire.mode == WMS_COMPLETE)
-		emit_all(&fire);
+	if (op->sessions)
+		wms_flow_session_fire(op, fire.now, fire.mode);
 	else
-	{
-		if (fire.mode == WMS_UPDATE || fire.lateness > 0)
-		{
-			touch_pending(&fire);
-			wms_state_scan_touched(flow->store, op->plan->id, emit_touched, &fire);
-		}
-		if (fire.mode == WMS_APPEND)
-			emit_closing(&fire);
-	}
+		fire_groups(&fire);
 	wms_flow_emit_end(op);
-	let_go(&fire);
+	if (!op->sessions)
+		let_go(&fire);
 }
 
 static void
@@ -404,17 +446,36 @@ shown_key(TupleTableSlot *slot, void *arg)
 	tuplestore_puttupleslot((Tuplestorestate *) arg, slot);
 }
 
+/* The operator's row set becomes a copy of another one with the same columns. */
+static void
+show_instead(FlowOp *op, WmsRowSet *set)
+{
+	TupleTableSlot *slot = MakeSingleTupleTableSlot(set->desc, &TTSOpsMinimalTuple);
+
+	wms_rowset_begin(op->out);
+	tuplestore_rescan(set->rows);
+	while (tuplestore_gettupleslot(set->rows, true, false, slot))
+		tuplestore_puttupleslot(op->out->rows, slot);
+	ExecDropSingleTupleTableSlot(slot);
+}
+
 /* Keys of the groups that were emitted, where some of them may have no row any more. */
 static void
 collect_shown_keys(WmsFlow *flow)
 {
 	FlowOp	   *op = &flow->ops[flow->plan->top_op];
+	bool		retired = op->retired && op->retired->rows && tuplestore_tuple_count(op->retired->rows) > 0;
 	DestReceiver *dest;
 
-	if (flow->shown == NULL || op->emitted <= flow->nresult)
+	if (flow->shown == NULL || (op->emitted <= flow->nresult && !retired))
 		return;
 	dest = wms_dest_call(shown_key, wms_sink_touched(flow->sink));
 	wms_query_run(flow->shown, dest);
+	if (retired)
+	{
+		show_instead(op, op->retired);
+		wms_query_run(flow->shown, dest);
+	}
 	pfree(dest);
 }
 
@@ -485,9 +546,9 @@ next_close(WmsFlow *flow, WmsFigures *figures)
 	for (int i = 0; i < flow->plan->nops; i++)
 	{
 		FlowOp	   *op = &flow->ops[i];
-		WmsBucketKey bucket = {op->plan->id, WMS_TIME_MAX, wms_flow_op_watermark(op, flow->progress->watermark)};
+		WmsBucketKey bucket = {closing_op(op), WMS_TIME_MAX, wms_flow_op_watermark(op, flow->progress->watermark)};
 
-		if (op->plan->bounded && wms_state_next_bucket(flow->store, &bucket))
+		if (op->plan->bounded && !op->eager && wms_state_next_bucket(flow->store, &bucket))
 			end = Min(end, wms_time_add(bucket.end, op->plan->lag_us));
 	}
 	if (end == WMS_TIME_MAX)

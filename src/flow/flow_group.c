@@ -71,7 +71,7 @@ prepare_keys(FlowOp *op)
 
 	op->key_columns = palloc(sizeof(int) * Max(plan->nkeys, 1));
 	for (int i = 0; i < plan->nkeys; i++)
-		if (i != plan->window_key && plan->kind != WMS_OP_COLLECT)
+		if ((i != plan->window_key || plan->kind == WMS_OP_JOIN) && plan->kind != WMS_OP_COLLECT)
 			op->key_columns[op->nkeys++] = i;
 	op->key_desc = CreateTemplateTupleDesc(op->nkeys);
 	op->key_hash = palloc0(sizeof(FmgrInfo) * Max(op->nkeys, 1));
@@ -113,7 +113,9 @@ encode_entry(WmsEntry *entry, StringInfo value, void *arg)
 {
 	FlowOp	   *op = arg;
 
-	if (entry->work)
+	if (entry->work && op->sessions)
+		wms_flow_session_encode(op, entry, value);
+	else if (entry->work)
 		wms_flow_states_encode(op, entry->work, value);
 	else
 		appendBinaryStringInfo(value, entry->value, entry->value_len);
@@ -133,7 +135,7 @@ prepare_aggregates(FlowOp *op)
 			wms_flow_fast_prepare(op, &op->fast[op->nfast++], &plan->aggs[i], plan->nkeys + i);
 	}
 	op->state_desc = wms_flow_states_desc(op);
-	if (op->nfast > 0)
+	if (op->nfast > 0 || op->sessions)
 		op->flow->state_ops[plan->id].encode = encode_entry;
 }
 
@@ -150,7 +152,7 @@ prepare_kept_rows(FlowOp *op)
 	initStringInfo(&op->kept_row);
 }
 
-/* How long state stays after the end of its window, as a span of W; never by itself where nothing closes. */
+/* How long state stays after the end of its bucket, as a span of W; never by itself where nothing closes. */
 static int64
 keep_span(WmsFlow *flow, FlowOp *op)
 {
@@ -164,15 +166,28 @@ keep_span(WmsFlow *flow, FlowOp *op)
 void
 wms_flow_group_prepare(WmsFlow *flow, FlowOp *op)
 {
-	flow->state_ops[op->plan->id].keep_span = keep_span(flow, op);
+	WmsOpPlan  *plan = op->plan;
+
+	op->sessions = plan->kind == WMS_OP_AGGREGATE && plan->window.kind == WMS_WINDOW_SESSION;
+	op->eager = plan->kind == WMS_OP_DEDUP || plan->kind == WMS_OP_JOIN;
+	op->timer_op = flow->plan->nops + plan->id;
+	flow->state_ops[plan->id].keep_span = keep_span(flow, op);
 	prepare_keys(op);
 	prepare_window(op);
-	if (op->plan->kind == WMS_OP_AGGREGATE)
+	if (plan->kind == WMS_OP_AGGREGATE)
 		prepare_aggregates(op);
-	else
+	else if (plan->kind == WMS_OP_COLLECT)
 		op->has_kept = true;
 	if (op->has_kept)
 		prepare_kept_rows(op);
+	if (op->sessions)
+		wms_flow_session_prepare(flow, op);
+	if (plan->kind == WMS_OP_JOIN)
+		wms_flow_join_prepare(flow, op);
+	/* timers: one per key and time, without a value */
+	flow->state_ops[op->timer_op] = flow->state_ops[plan->id];
+	flow->state_ops[op->timer_op].encode = NULL;
+	flow->state_ops[op->timer_op].keep_span = plan->bounded ? plan->lag_us : -1;
 }
 
 /* ---------------------------------------------------------------- a row */
@@ -185,14 +200,15 @@ wms_flow_op_watermark(const FlowOp *op, WmsTime w)
 	return wms_time_add(w, -op->plan->lag_us);
 }
 
-static bool
-window_gone(FlowOp *op, const WmsWindow *window)
+/* Is what ends there gone, by the watermark of the last firing as this operator sees it? */
+bool
+wms_flow_gone(FlowOp *op, WmsTime end)
 {
 	const WmsStreamDef *def = op->flow->def;
 
 	if (!op->plan->bounded || def->output_mode == WMS_COMPLETE)
 		return false;
-	return wms_time_add(window->end, op->plan->id == op->flow->plan->top_op ? def->lateness_us : 0) <= wms_flow_op_watermark(op, op->flow->old_watermark);
+	return wms_time_add(end, op->plan->id == op->flow->plan->top_op ? def->lateness_us : 0) <= wms_flow_op_watermark(op, op->flow->old_watermark);
 }
 
 static uint32
@@ -213,8 +229,8 @@ hash_keys(FlowOp *op, const Datum *values, const bool *isnull)
 }
 
 /* Packs the row's keys; the hash of them. */
-static uint32
-pack_key(FlowOp *op, TupleTableSlot *slot)
+uint32
+wms_flow_pack_key(FlowOp *op, TupleTableSlot *slot)
 {
 	Datum		values[INDEX_MAX_KEYS];
 	bool		isnull[INDEX_MAX_KEYS];
@@ -243,10 +259,10 @@ keep_row(FlowOp *op, WmsEntry *entry, TupleTableSlot *slot)
 	wms_state_keep(op->flow->store, entry, op->kept_row.data, op->kept_row.len);
 }
 
-static void
-mark_row(FlowOp *op, TupleTableSlot *slot, uint8 mark)
+void
+wms_flow_mark_row(FlowOp *op, int side, TupleTableSlot *slot, uint8 mark)
 {
-	int			column = op->inputs[0]->plan->ord_column;
+	int			column = op->inputs[side]->plan->ord_column;
 	int64		ord;
 
 	if (column == 0 || slot->tts_isnull[column - 1])
@@ -262,12 +278,12 @@ add_to_group(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *s
 	WmsBucketKey bucket = {op->plan->id, window->start, window->end};
 	WmsEntry   *entry;
 
-	if (window_gone(op, window))
+	if (wms_flow_gone(op, window->end))
 	{
-		mark_row(op, slot, FLOW_ROW_DROPPED);
+		wms_flow_mark_row(op, 0, slot, FLOW_ROW_DROPPED);
 		return;
 	}
-	mark_row(op, slot, FLOW_ROW_KEPT);
+	wms_flow_mark_row(op, 0, slot, FLOW_ROW_KEPT);
 	entry = wms_state_get(flow->store, &bucket, hash, op->key.data, op->key.len, true);
 	entry->flags |= WMS_ENTRY_PENDING;
 	if (op->nfast > 0)
@@ -281,24 +297,23 @@ add_to_group(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *s
 		keep_row(op, entry, slot);
 }
 
-/* The window that stands ready in the key column; false: the row is in none. */
-static bool
-ready_window(FlowOp *op, TupleTableSlot *slot, WmsWindow *window)
+/* The window that a value stands for: a range, or a raw time; false: the row is in none. */
+bool
+wms_flow_ready_window(FlowOp *op, Datum value, bool isnull, WmsWindow *window)
 {
-	int			column = op->plan->window_key;
 	RangeBound	lower,
 				upper;
 	bool		empty;
 
-	if (slot->tts_isnull[column])
+	if (isnull)
 		return false;
 	if (op->range == NULL)
 	{
-		window->start = DatumGetTimestampTz(slot->tts_values[column]);
+		window->start = DatumGetTimestampTz(value);
 		window->end = wms_time_add(window->start, 1);
 		return WmsTimeIsFinite(window->start);
 	}
-	range_deserialize(op->range, DatumGetRangeTypeP(slot->tts_values[column]), &lower, &upper, &empty);
+	range_deserialize(op->range, DatumGetRangeTypeP(value), &lower, &upper, &empty);
 	if (empty || lower.infinite || upper.infinite)
 		return false;
 	window->start = DatumGetTimestampTz(lower.val);
@@ -306,20 +321,19 @@ ready_window(FlowOp *op, TupleTableSlot *slot, WmsWindow *window)
 	return true;
 }
 
-/* A row of the operator's input; its columns are in tts_values.  Runs in the row's memory. */
-void
-wms_flow_op_row(FlowOp *op, TupleTableSlot *slot)
+static void
+group_row(FlowOp *op, TupleTableSlot *slot)
 {
 	WmsOpPlan  *plan = op->plan;
 	WmsWindow	window = {WMS_TIME_MIN, WMS_TIME_MAX};
-	uint32		hash = pack_key(op, slot);
+	uint32		hash = wms_flow_pack_key(op, slot);
 	WmsTime		time;
 
 	if (plan->window_key < 0)
 		add_to_group(op, &window, hash, slot);
 	else if (plan->time_column == 0)
 	{
-		if (ready_window(op, slot, &window))
+		if (wms_flow_ready_window(op, slot->tts_values[plan->window_key], slot->tts_isnull[plan->window_key], &window))
 			add_to_group(op, &window, hash, slot);
 	}
 	else
@@ -333,4 +347,18 @@ wms_flow_op_row(FlowOp *op, TupleTableSlot *slot)
 			add_to_group(op, &window, hash, slot);
 		while (wms_window_next(&plan->window, time, &window));
 	}
+}
+
+/* A row of the operator's input; its columns are in tts_values.  Runs in the row's memory. */
+void
+wms_flow_op_row(FlowOp *op, int side, TupleTableSlot *slot)
+{
+	if (op->plan->kind == WMS_OP_JOIN)
+		wms_flow_join_row(op, side, slot);
+	else if (op->plan->kind == WMS_OP_DEDUP)
+		wms_flow_dedup_row(op, slot);
+	else if (op->sessions)
+		wms_flow_session_row(op, slot);
+	else
+		group_row(op, slot);
 }

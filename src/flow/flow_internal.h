@@ -47,6 +47,7 @@ typedef struct FlowInput
 	WmsQuery   *query;			/* planned feed; NULL for a direct one */
 	bool		reads_in;		/* reads rows of sources */
 	bool		reads_op;		/* reads rows of operators */
+	bool		reads_eager;	/* of such as emit with each batch */
 	ExprState  *qual;			/* direct feed */
 	ProjectionInfo *projection;
 } FlowInput;
@@ -89,6 +90,7 @@ typedef struct FlowAgg
 	FmgrInfo	finalfn;
 	FmgrInfo	serialfn;
 	FmgrInfo	deserialfn;
+	FmgrInfo	combinefn;		/* fn_oid invalid: none */
 	FunctionCallInfo trans_call;
 	FunctionCallInfo final_call;
 	bool		has_final;
@@ -108,6 +110,9 @@ struct FlowOp
 	WmsOpPlan  *plan;
 	FlowInput  *inputs[2];
 	WmsRowSet  *out;
+	bool		eager;			/* emits with each batch, not only at firings: DEDUP, JOIN */
+	bool		sessions;		/* AGGREGATE over session windows */
+	int			timer_op;		/* number in the state room of what wakes its entries up */
 
 	/* keys without the window: the bucket says which window */
 	int			nkeys;
@@ -132,7 +137,12 @@ struct FlowOp
 	/* the firing that is going on */
 	Tuplestorestate *emitting;	/* rows without their kept aggregates, when has_kept */
 	int64		emitted;
-	WmsEntry   *last;			/* entry of the last row: runs of one key are common */
+	WmsRowSet  *retired;		/* sessions: rows that were shown and are replaced; NULL: none can be */
+	List	   *touched;		/* sessions: entries of the chunk, to be settled at its end */
+	WmsEntry   *current;		/* sessions: the key that is being emitted */
+	WmsTime		kept_from;		/* sessions: which kept rows of the key belong to the session being emitted */
+	WmsTime		kept_to;
+	struct FlowJoin *join;		/* joins: flow_join.c */
 };
 
 struct WmsFlow
@@ -186,10 +196,35 @@ extern void wms_flow_run_input(FlowInput *input);
 
 /* flow_group.c */
 extern void wms_flow_group_prepare(WmsFlow *flow, FlowOp *op);
-extern void wms_flow_op_row(FlowOp *op, TupleTableSlot *slot);
+extern void wms_flow_op_row(FlowOp *op, int side, TupleTableSlot *slot);
 extern WmsTime wms_flow_op_watermark(const FlowOp *op, WmsTime w);
 
+extern uint32 wms_flow_pack_key(FlowOp *op, TupleTableSlot *slot);
+extern bool wms_flow_ready_window(FlowOp *op, Datum value, bool isnull, WmsWindow *window);
+extern void wms_flow_mark_row(FlowOp *op, int side, TupleTableSlot *slot, uint8 mark);
+extern bool wms_flow_gone(FlowOp *op, WmsTime end);
+
+/* flow_session.c: aggregates over session windows */
+extern void wms_flow_session_prepare(WmsFlow *flow, FlowOp *op);
+extern void wms_flow_session_encode(FlowOp *op, WmsEntry *entry, StringInfo value);
+extern void wms_flow_session_row(FlowOp *op, TupleTableSlot *slot);
+extern void wms_flow_session_settle(FlowOp *op);
+extern void wms_flow_session_fire(FlowOp *op, WmsTime now, WmsOutputMode mode);
+extern void wms_flow_session_read(FlowOp *op, WmsEntry *entry);
+
+/* flow_dedup.c */
+extern void wms_flow_dedup_row(FlowOp *op, TupleTableSlot *slot);
+extern void wms_flow_dedup_fire(FlowOp *op, WmsTime now);
+
+/* flow_join.c */
+extern void wms_flow_join_prepare(WmsFlow *flow, FlowOp *op);
+extern void wms_flow_join_row(FlowOp *op, int side, TupleTableSlot *slot);
+extern void wms_flow_join_fire(FlowOp *op, WmsTime now);
+extern WmsTime wms_flow_join_watermark(FlowOp *op, WmsTime w);
+extern void wms_flow_join_end(FlowOp *op);
+
 /* flow_transition.c */
+extern void wms_flow_states_combine(FlowOp *op, FlowState *into, FlowState *from);
 extern void wms_flow_fast_prepare(FlowOp *op, FlowAgg *agg, WmsAggPlan *plan, int column);
 extern FlowState *wms_flow_states_new(FlowOp *op);
 extern FlowState *wms_flow_states_load(FlowOp *op, const char *value, uint32 len);
@@ -201,6 +236,9 @@ extern TupleDesc wms_flow_states_desc(FlowOp *op);
 /* flow_emit.c */
 extern void wms_flow_emit_begin(FlowOp *op);
 extern void wms_flow_emit_entry(FlowOp *op, WmsEntry *entry, void (*kept) (WmsFlow *, WmsEntry *, WmsKeptFn, void *));
+/* One session of a key: entry's bucket says its window, its work the states. */
+extern Datum wms_flow_window_datum(FlowOp *op, const WmsBucketKey *bucket);
+extern void wms_flow_emit_keys(FlowOp *op, WmsEntry *entry, Datum *values, bool *isnull);
 extern void wms_flow_emit_end(FlowOp *op);
 extern void wms_flow_emit_global(FlowOp *op);
 extern void wms_flow_kept_of_store(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg);

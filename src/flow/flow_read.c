@@ -30,7 +30,11 @@ emit_open(WmsEntry *entry, void *arg)
 	WmsFlow    *flow = arg;
 	FlowOp	   *op = &flow->ops[flow->plan->top_op];
 
-	if (entry->bucket.op == op->plan->id)
+	if (entry->bucket.op != op->plan->id)
+		return;
+	if (op->sessions)
+		wms_flow_session_read(op, entry);
+	else
 		wms_flow_emit_entry(op, entry, kept_of_reader);
 }
 

@@ -112,7 +112,7 @@ planned_row(TupleTableSlot *slot, void *arg)
 	MemoryContext old = MemoryContextSwitchTo(row->ecxt_per_tuple_memory);
 
 	slot_getallattrs(slot);
-	wms_flow_op_row(input->op, slot);
+	wms_flow_op_row(input->op, input->side, slot);
 	MemoryContextSwitchTo(old);
 	ResetExprContext(row);
 }
@@ -145,7 +145,7 @@ direct_row(FlowInput *input, TupleTableSlot *slot)
 		return;
 	slot = ExecProject(input->projection);
 	if (input->op)
-		wms_flow_op_row(input->op, slot);
+		wms_flow_op_row(input->op, input->side, slot);
 	else
 		result_row(slot, input);
 }
@@ -346,6 +346,17 @@ begin_sets(WmsFlow *flow)
 			wms_rowset_begin(flow->sources[i].raw);
 		wms_rowset_begin(flow->sources[i].in);
 	}
+	for (int i = 0; i < flow->plan->nops; i++)
+		if (flow->ops[i].eager)
+			wms_rowset_begin(flow->ops[i].out);
+}
+
+/* Rows of the chunk, or of operators that emit at once, are there for this input. */
+static void
+run_if_fed(FlowInput *input)
+{
+	if (input && input->query && (input->reads_in || input->reads_eager))
+		wms_flow_run_input(input);
 }
 
 static void
@@ -363,15 +374,13 @@ run_planned(WmsFlow *flow)
 		pfree(dest);
 	}
 	for (int i = 0; i < flow->plan->nops; i++)
+	{
 		for (int side = 0; side < 2; side++)
-		{
-			FlowInput  *input = flow->ops[i].inputs[side];
-
-			if (input && input->query && input->reads_in)
-				wms_flow_run_input(input);
-		}
-	if (flow->final->query && flow->final->reads_in)
-		wms_flow_run_input(flow->final);
+			run_if_fed(flow->ops[i].inputs[side]);
+		if (flow->ops[i].sessions)
+			wms_flow_session_settle(&flow->ops[i]);
+	}
+	run_if_fed(flow->final);
 }
 
 /* Runs the planned inputs over the rows collected so far and settles these. */

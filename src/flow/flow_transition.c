@@ -76,6 +76,16 @@ prepare_functions(FlowOp *op, FlowAgg *agg, Form_pg_aggregate form, Oid *argtype
 		fmgr_info_set_expr((Node *) expr, &agg->finalfn);
 		agg->final_call = make_call(&agg->finalfn, agg->nfinal, aggref->inputcollid, op->flow);
 	}
+	if (OidIsValid(form->aggcombinefn))
+	{
+		Oid			two[2] = {agg->transtype, agg->transtype};
+
+		/* as a transition function whose input is a state */
+		build_aggregate_transfn_expr(two + 1, 1, 0, false, agg->transtype, aggref->inputcollid,
+									 form->aggcombinefn, InvalidOid, &expr, &inverse);
+		fmgr_info(form->aggcombinefn, &agg->combinefn);
+		fmgr_info_set_expr((Node *) expr, &agg->combinefn);
+	}
 	if (agg->internal)
 	{
 		build_aggregate_serialfn_expr(form->aggserialfn, &expr);
@@ -357,6 +367,53 @@ wms_flow_states_advance(FlowOp *op, FlowState *states, TupleTableSlot *slot)
 		else
 			advance(op, agg, &states[i], slot);
 	}
+}
+
+static void
+combine(FlowOp *op, FlowAgg *agg, FlowState *into, FlowState *from)
+{
+	LOCAL_FCINFO(call, 2);
+	Datum		value;
+
+	if (agg->combinefn.fn_strict)
+	{
+		if (from->isnull)
+			return;
+		if (into->no_value || into->isnull)
+		{
+			bool		was_empty = into->no_value;
+
+			if (was_empty)
+			{
+				replace_state(op, agg, into, from->value, false);
+				into->no_value = false;
+			}
+			return;
+		}
+	}
+	InitFunctionCallInfoData(*call, &agg->combinefn, 2, agg->aggref->inputcollid, (Node *) op->flow->agg, NULL);
+	call->args[0].value = into->value;
+	call->args[0].isnull = into->isnull;
+	call->args[1].value = from->value;
+	call->args[1].isnull = from->isnull;
+	value = FunctionCallInvoke(call);
+	if (!from->no_value)
+		into->no_value = false;
+	if (agg->transbyval)
+	{
+		into->value = value;
+		into->isnull = call->isnull;
+	}
+	else if (DatumGetPointer(value) != DatumGetPointer(into->value) || call->isnull != into->isnull)
+		replace_state(op, agg, into, value, call->isnull);
+}
+
+/* Two groups become one: from's states go into into's. */
+void
+wms_flow_states_combine(FlowOp *op, FlowState *into, FlowState *from)
+{
+	for (int i = 0; i < op->nfast; i++)
+		combine(op, &op->fast[i], &into[i], &from[i]);
 }
 
 /* ---------------------------------------------------------------- results */

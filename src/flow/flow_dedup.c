@@ -1,0 +1,164 @@
+/*
+ * flow_dedup.c
+ *	  DISTINCT and DISTINCT ON: the first row of a key to arrive goes on at once, the others go nowhere.
+ *
+ * Where the event time or its window is among the keys, the other keys are entries of that window's bucket and leave with it.
+ * Otherwise keys lie in the one bucket that never leaves, and, where the watermark bounds them, a *timer* (an entry of the same
+ * key in a bucket that ends when the first row's time + delay has passed) takes the key away.  A duplicate does not move
+ * the timer.  Entries have no value: being there is all.
+ */
+#include "postgres.h"
+
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "flow/flow_internal.h"
+
+/* Whether an entry was seen before, in this batch or before it; marks it as seen. */
+static bool
+seen(WmsEntry *entry)
+{
+	bool		before = !entry->is_new || entry->work != NULL;
+
+	entry->work = entry;
+	return before;
+}
+
+/* The row goes on, with its window filled in where the operator makes it. */
+static void
+emit_row(FlowOp *op, const WmsBucketKey *bucket, TupleTableSlot *slot)
+{
+	int			natts = op->out->desc->natts;
+	Datum	   *values = palloc(sizeof(Datum) * natts);
+	bool	   *isnull = palloc(sizeof(bool) * natts);
+	int			window = op->plan->window_key;
+
+	memcpy(values, slot->tts_values, sizeof(Datum) * natts);
+	memcpy(isnull, slot->tts_isnull, sizeof(bool) * natts);
+	if (window >= 0 && op->plan->time_column > 0)
+	{
+		values[window] = wms_flow_window_datum(op, bucket);
+		isnull[window] = false;
+	}
+	tuplestore_putvalues(op->out->rows, op->out->desc, values, isnull);
+	op->emitted++;
+}
+
+static void
+add_in_window(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *slot)
+{
+	WmsBucketKey bucket = {op->plan->id, window->start, window->end};
+
+	if (wms_flow_gone(op, window->end))
+	{
+		wms_flow_mark_row(op, 0, slot, FLOW_ROW_DROPPED);
+		return;
+	}
+	wms_flow_mark_row(op, 0, slot, FLOW_ROW_KEPT);
+	if (!seen(wms_state_get(op->flow->store, &bucket, hash, op->key.data, op->key.len, true)))
+		emit_row(op, &bucket, slot);
+}
+
+static void
+add_timer(FlowOp *op, WmsTime time, uint32 hash)
+{
+	WmsBucketKey bucket = {op->timer_op, WMS_TIME_MIN, wms_time_add(time, op->plan->expires_us + 1)};
+
+	(void) wms_state_get(op->flow->store, &bucket, hash, op->key.data, op->key.len, true);
+}
+
+/* A key without a time in it. */
+static void
+add_key(FlowOp *op, uint32 hash, TupleTableSlot *slot)
+{
+	WmsBucketKey bucket = {op->plan->id, WMS_TIME_MIN, WMS_TIME_MAX};
+	int			column = op->plan->time_column - 1;
+	bool		timed = column >= 0 && !slot->tts_isnull[column];
+	WmsTime		time = timed ? DatumGetTimestampTz(slot->tts_values[column]) : WMS_TIME_MIN;
+
+	if (timed && wms_flow_gone(op, wms_time_add(time, 1)))
+	{
+		wms_flow_mark_row(op, 0, slot, FLOW_ROW_DROPPED);
+		return;
+	}
+	wms_flow_mark_row(op, 0, slot, FLOW_ROW_KEPT);
+	if (seen(wms_state_get(op->flow->store, &bucket, hash, op->key.data, op->key.len, true)))
+		return;
+	emit_row(op, &bucket, slot);
+	if (op->plan->expires == WMS_EXPIRES_WITHIN && timed)
+		add_timer(op, time, hash);
+}
+
+void
+wms_flow_dedup_row(FlowOp *op, TupleTableSlot *slot)
+{
+	WmsOpPlan  *plan = op->plan;
+	uint32		hash = wms_flow_pack_key(op, slot);
+	WmsWindow	window;
+	WmsTime		time;
+
+	if (plan->expires != WMS_EXPIRES_KEY)
+		add_key(op, hash, slot);
+	else if (plan->time_column == 0)
+	{
+		if (wms_flow_ready_window(op, slot->tts_values[plan->window_key], slot->tts_isnull[plan->window_key], &window))
+			add_in_window(op, &window, hash, slot);
+	}
+	else
+	{
+		if (slot->tts_isnull[plan->time_column - 1])
+			return;
+		time = DatumGetTimestampTz(slot->tts_values[plan->time_column - 1]);
+		if (!WmsTimeIsFinite(time) || !wms_window_first(&plan->window, time, &window))
+			return;
+		do
+			add_in_window(op, &window, hash, slot);
+		while (wms_window_next(&plan->window, time, &window));
+	}
+}
+
+typedef struct Expired
+{
+	uint32		hash;
+	uint32		key_len;
+	char	   *key;
+} Expired;
+
+static void
+note_expired(WmsEntry *timer, void *arg)
+{
+	List	  **expired = arg;
+	Expired    *e = palloc(sizeof(Expired));
+
+	e->hash = timer->hash;
+	e->key_len = timer->key_len;
+	e->key = palloc(Max(timer->key_len, 1));
+	memcpy(e->key, timer->key, timer->key_len);
+	*expired = lappend(*expired, e);
+}
+
+/* Keys whose time has passed leave. */
+void
+wms_flow_dedup_fire(FlowOp *op, WmsTime now)
+{
+	WmsStore   *store = op->flow->store;
+	WmsBucketKey timer = {op->timer_op, WMS_TIME_MIN, WMS_TIME_MIN};
+	WmsBucketKey all = {op->plan->id, WMS_TIME_MIN, WMS_TIME_MAX};
+
+	while (wms_state_next_bucket(store, &timer) && timer.end <= now)
+	{
+		List	   *expired = NIL;
+		ListCell   *lc;
+
+		wms_state_scan(store, &timer, note_expired, &expired);
+		foreach(lc, expired)
+		{
+			Expired    *e = lfirst(lc);
+			WmsEntry   *entry = wms_state_get(store, &all, e->hash, e->key, e->key_len, false);
+
+			if (entry)
+				wms_state_remove(store, entry);
+		}
+		wms_state_close(store, &timer);
+	}
+}

@@ -1,0 +1,691 @@
+/*
+ * flow_session.c
+ *	  Aggregates over session windows.
+ *
+ * All sessions of a key are one entry, in the bucket that never leaves: a list of [start, end), each with its aggregate states; and
+ * the kept rows of all of them, each behind its event time, which tells its session.  A row comes as a session [t, t + gap) of
+ * its own and is merged with all that it touches or overlaps; states are combined.
+ *
+ * *Timers* make sessions close in the order of time without looking at those that do not: an entry of the same key in a bucket
+ * whose end is when the key has to be looked at.  A session that grows does not move its timer; when the timer runs out the key is
+ * looked at and gets a new timer for what is still open.  So a key costs one timer for each gap that its sessions last.
+ *
+ * Late rows: the rows of a chunk are first merged with what is there, and only then is a session that lies wholly
+ * behind the watermark dropped: a row that belongs to an open session is not lost.  Sessions that hold rows of former
+ * chunks are never dropped so; the others remember their rows' numbers until the chunk is settled.
+ *
+ * With allowed lateness an emitted session stays; rows that touch it make it *touched* again, and when it closes
+ * (again) the result rows that it has swallowed, remembered as *shown*, are replaced.
+ *
+ * The value of an entry: a head, and for each session a SessionHead, its shown windows and its packed states, each MAXALIGNed.
+ */
+#include "postgres.h"
+
+#include "catalog/pg_type.h"
+#include "utils/memutils.h"
+#include "utils/timestamp.h"
+
+#include "flow/flow_internal.h"
+
+typedef struct Session
+{
+	WmsTime		start;
+	WmsTime		end;
+	bool		touched;		/* has rows that the result does not show */
+	bool		settled;		/* survived a chunk: cannot be late any more */
+	int			nshown;
+	WmsWindow  *shown;			/* windows of the result rows that it replaces */
+	FlowState  *states;
+	int			nords;			/* rows of this chunk, while it is not settled */
+	int64	   *ords;
+} Session;
+
+/* The working form of a key's entry. */
+typedef struct Sessions
+{
+	int			n;
+	int			room;
+	Session    *list;			/* by start; they neither touch nor overlap */
+	bool		in_chunk;		/* in op->touched */
+} Sessions;
+
+typedef struct SessionHead
+{
+	WmsTime		start;
+	WmsTime		end;
+	int32		touched;
+	int32		nshown;
+	int64		state_len;
+} SessionHead;
+
+void
+wms_flow_session_prepare(WmsFlow *flow, FlowOp *op)
+{
+	op->retired = wms_rowset_make(flow->env, psprintf("wms_retired_%d", op->plan->id), op->plan->out_desc);
+	flow->state_ops[op->plan->id].keep_span = -1;
+}
+
+/* ---------------------------------------------------------------- loading and storing */
+
+static MemoryContext
+work_context(FlowOp *op)
+{
+	return op->flow->agg->curaggcontext->ecxt_per_tuple_memory;
+}
+
+static Sessions *
+sessions_new(FlowOp *op, int room)
+{
+	Sessions   *sessions = MemoryContextAllocZero(work_context(op), sizeof(Sessions));
+
+	sessions->room = Max(room, 2);
+	sessions->list = MemoryContextAllocZero(work_context(op), sizeof(Session) * sessions->room);
+	return sessions;
+}
+
+static const char *
+load_session(FlowOp *op, const char *at, Session *session)
+{
+	const SessionHead *head = (const SessionHead *) at;
+	Size		shown = sizeof(WmsWindow) * head->nshown;
+
+	session->start = head->start;
+	session->end = head->end;
+	session->touched = head->touched != 0;
+	session->settled = true;
+	session->nshown = head->nshown;
+	at += MAXALIGN(sizeof(SessionHead));
+	if (shown > 0)
+	{
+		session->shown = MemoryContextAlloc(work_context(op), shown);
+		memcpy(session->shown, at, shown);
+	}
+	at += MAXALIGN(shown);
+	session->states = wms_flow_states_load(op, at, head->state_len);
+	return at + MAXALIGN(head->state_len);
+}
+
+static Sessions *
+sessions_of(FlowOp *op, WmsEntry *entry)
+{
+	Sessions   *sessions = entry->work;
+	const char *at = entry->value;
+	int64		n;
+
+	if (sessions)
+		return sessions;
+	if (entry->is_new || entry->value_len == 0)
+		sessions = sessions_new(op, 0);
+	else
+	{
+		n = *(const int64 *) at;
+		sessions = sessions_new(op, n + 1);
+		at += MAXALIGN(sizeof(int64));
+		for (int i = 0; i < n; i++)
+			at = load_session(op, at, &sessions->list[i]);
+		sessions->n = n;
+	}
+	entry->work = sessions;
+	return sessions;
+}
+
+static void
+append_aligned(StringInfo to, const void *data, Size len)
+{
+	appendBinaryStringInfo(to, data, len);
+	while (to->len % MAXIMUM_ALIGNOF != 0)
+		appendStringInfoCharMacro(to, '\0');
+}
+
+void
+wms_flow_session_encode(FlowOp *op, WmsEntry *entry, StringInfo value)
+{
+	Sessions   *sessions = entry->work;
+	int64		n = sessions->n;
+	StringInfoData states;
+
+	initStringInfo(&states);
+	append_aligned(value, &n, sizeof(n));
+	for (int i = 0; i < sessions->n; i++)
+	{
+		Session    *s = &sessions->list[i];
+		SessionHead head = {s->start, s->end, s->touched, s->nshown, 0};
+
+		resetStringInfo(&states);
+		wms_flow_states_encode(op, s->states, &states);
+		head.state_len = states.len;
+		append_aligned(value, &head, sizeof(head));
+		append_aligned(value, s->shown, sizeof(WmsWindow) * s->nshown);
+		append_aligned(value, states.data, states.len);
+	}
+	pfree(states.data);
+}
+
+/* ---------------------------------------------------------------- merging */
+
+static void *
+append_array(FlowOp *op, const void *a, int na, const void *b, int nb, Size size)
+{
+	char	   *both;
+
+	if (nb == 0)
+		return (void *) a;
+	both = MemoryContextAlloc(work_context(op), size * (na + nb));
+	if (na > 0)
+		memcpy(both, a, size * na);
+	memcpy(both + size * na, b, size * nb);
+	return both;
+}
+
+/* b, which touches or overlaps a, goes into a. */
+static void
+merge(FlowOp *op, Session *a, Session *b)
+{
+	a->start = Min(a->start, b->start);
+	a->end = Max(a->end, b->end);
+	a->touched |= b->touched;
+	a->settled |= b->settled;
+	a->shown = append_array(op, a->shown, a->nshown, b->shown, b->nshown, sizeof(WmsWindow));
+	a->nshown += b->nshown;
+	a->ords = append_array(op, a->ords, a->nords, b->ords, b->nords, sizeof(int64));
+	a->nords += b->nords;
+	wms_flow_states_combine(op, a->states, b->states);
+}
+
+static void
+remove_session(Sessions *sessions, int i)
+{
+	memmove(&sessions->list[i], &sessions->list[i + 1], sizeof(Session) * (sessions->n - i - 1));
+	sessions->n--;
+}
+
+/* A place for a session that begins at start; the others move up. */
+static int
+make_room(FlowOp *op, Sessions *sessions, WmsTime start)
+{
+	int			i = sessions->n;
+
+	if (sessions->n == sessions->room)
+	{
+		Session    *wider = MemoryContextAllocZero(work_context(op), sizeof(Session) * sessions->room * 2);
+
+		memcpy(wider, sessions->list, sizeof(Session) * sessions->n);
+		sessions->list = wider;
+		sessions->room *= 2;
+	}
+	while (i > 0 && sessions->list[i - 1].start > start)
+		i--;
+	memmove(&sessions->list[i + 1], &sessions->list[i], sizeof(Session) * (sessions->n - i));
+	memset(&sessions->list[i], 0, sizeof(Session));
+	sessions->n++;
+	return i;
+}
+
+/* Merges the session at i with those after it, and the one before it, that it touches; where it is then. */
+static int
+merge_neighbours(FlowOp *op, Sessions *sessions, int i)
+{
+	if (i > 0 && sessions->list[i - 1].end >= sessions->list[i].start)
+	{
+		merge(op, &sessions->list[i - 1], &sessions->list[i]);
+		remove_session(sessions, i--);
+	}
+	while (i + 1 < sessions->n && sessions->list[i + 1].start <= sessions->list[i].end)
+	{
+		merge(op, &sessions->list[i], &sessions->list[i + 1]);
+		remove_session(sessions, i + 1);
+	}
+	return i;
+}
+
+/* The session of a row that lies inside one that is there already: nothing moves, the usual case. */
+static Session *
+session_around(Sessions *sessions, WmsTime start, WmsTime end)
+{
+	for (int i = sessions->n - 1; i >= 0; i--)
+	{
+		Session    *s = &sessions->list[i];
+
+		if (s->start <= start && start <= s->end &&
+			(i + 1 == sessions->n || end < sessions->list[i + 1].start))
+			return s;
+	}
+	return NULL;
+}
+
+/* ---------------------------------------------------------------- timers */
+
+/* In complete mode nothing closes. */
+static bool
+has_timers(FlowOp *op)
+{
+	return op->plan->bounded && op->flow->def->output_mode != WMS_COMPLETE;
+}
+
+static void
+set_timer(FlowOp *op, WmsTime at, uint32 hash, const char *key, uint32 key_len)
+{
+	WmsBucketKey bucket = {op->timer_op, WMS_TIME_MIN, at};
+
+	(void) wms_state_get(op->flow->store, &bucket, hash, key, key_len, true);
+}
+
+/* ---------------------------------------------------------------- rows */
+
+/* The row's session; false: it has no time or no gap. */
+static bool
+row_window(FlowOp *op, TupleTableSlot *slot, WmsWindow *window)
+{
+	WmsOpPlan  *plan = op->plan;
+	int64		gap = plan->window.size;
+	bool		has_months = false;
+
+	if (slot->tts_isnull[plan->time_column - 1])
+		return false;
+	window->start = DatumGetTimestampTz(slot->tts_values[plan->time_column - 1]);
+	if (!WmsTimeIsFinite(window->start))
+		return false;
+	if (plan->gap_column > 0)
+	{
+		gap = 0;
+		if (!slot->tts_isnull[plan->gap_column - 1])
+			gap = wms_interval_us(DatumGetIntervalP(slot->tts_values[plan->gap_column - 1]), 0, &has_months);
+		if (gap <= 0 || has_months)
+		{
+			op->flow->progress->counters[WMS_COUNT_BAD_GAP]++;
+			return false;
+		}
+	}
+	return wms_session_window(window->start, gap, window);
+}
+
+static void
+remember_row(FlowOp *op, Session *session, TupleTableSlot *slot)
+{
+	int			column = op->inputs[0]->plan->ord_column;
+
+	if (session->settled || column == 0 || slot->tts_isnull[column - 1])
+	{
+		wms_flow_mark_row(op, 0, slot, FLOW_ROW_KEPT);
+		return;
+	}
+	session->ords = append_array(op, session->ords, session->nords, &slot->tts_values[column - 1], 1, sizeof(int64));
+	session->nords++;
+}
+
+static void
+keep_timed_row(FlowOp *op, WmsEntry *entry, WmsTime time, TupleTableSlot *slot)
+{
+	int			first = op->plan->nkeys;
+
+	resetStringInfo(&op->kept_row);
+	appendBinaryStringInfo(&op->kept_row, (char *) &time, sizeof(time));
+	wms_pack(&op->kept_row, op->kept_row_desc, slot->tts_values + first, slot->tts_isnull + first);
+	wms_state_keep(op->flow->store, entry, op->kept_row.data, op->kept_row.len);
+}
+
+static void
+note_touched(FlowOp *op, WmsEntry *entry, Sessions *sessions)
+{
+	MemoryContext old;
+
+	if (sessions->in_chunk)
+		return;
+	old = MemoryContextSwitchTo(op->flow->batch);
+	op->touched = lappend(op->touched, entry);
+	sessions->in_chunk = true;
+	MemoryContextSwitchTo(old);
+}
+
+void
+wms_flow_session_row(FlowOp *op, TupleTableSlot *slot)
+{
+	WmsBucketKey all = {op->plan->id, WMS_TIME_MIN, WMS_TIME_MAX};
+	uint32		hash = wms_flow_pack_key(op, slot);
+	WmsWindow	window;
+	WmsEntry   *entry;
+	Sessions   *sessions;
+	Session    *session;
+	int			i;
+
+	if (!row_window(op, slot, &window))
+		return;
+	entry = wms_state_get(op->flow->store, &all, hash, op->key.data, op->key.len, true);
+	sessions = sessions_of(op, entry);
+	note_touched(op, entry, sessions);
+	session = session_around(sessions, window.start, window.end);
+	if (session == NULL)
+	{
+		i = make_room(op, sessions, window.start);
+		session = &sessions->list[i];
+		session->start = window.start;
+		session->end = window.end;
+		session->states = wms_flow_states_new(op);
+		session = &sessions->list[merge_neighbours(op, sessions, i)];
+	}
+	session->end = Max(session->end, window.end);
+	session->touched = true;
+	remember_row(op, session, slot);
+	if (op->nfast > 0)
+		wms_flow_states_advance(op, session->states, slot);
+	if (op->has_kept)
+		keep_timed_row(op, entry, window.start, slot);
+}
+
+/* ---------------------------------------------------------------- kept rows of some sessions only */
+
+typedef struct KeptFilter
+{
+	FlowOp	   *op;
+	WmsEntry   *entry;			/* rewrite: the entry they go to */
+	Sessions   *sessions;		/* rewrite: rows of these stay */
+	WmsKeptFn	fn;				/* emission */
+	void	   *arg;
+	List	   *rows;			/* rewrite: copies */
+} KeptFilter;
+
+static void
+kept_of_session(const char *row, uint32 len, void *arg)
+{
+	KeptFilter *filter = arg;
+	WmsTime		time = *(const WmsTime *) row;
+
+	if (time >= filter->op->kept_from && time < filter->op->kept_to)
+		filter->fn(row + sizeof(WmsTime), len - sizeof(WmsTime), filter->arg);
+}
+
+/* Where the emission of a session finds its kept rows: those of the key, filtered by time. */
+static void
+kept_in_store(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg)
+{
+	FlowOp	   *op = &flow->ops[entry->bucket.op];
+	KeptFilter	filter = {op, NULL, NULL, fn, arg, NIL};
+
+	wms_state_kept(flow->store, op->current, kept_of_session, &filter);
+}
+
+static void
+note_kept(const char *row, uint32 len, void *arg)
+{
+	KeptFilter *filter = arg;
+	WmsTime		time = *(const WmsTime *) row;
+	StringInfo	copy;
+
+	for (int i = 0; i < filter->sessions->n; i++)
+	{
+		Session    *s = &filter->sessions->list[i];
+
+		if (time < s->start || time >= s->end)
+			continue;
+		copy = makeStringInfo();
+		appendBinaryStringInfo(copy, row, len);
+		filter->rows = lappend(filter->rows, copy);
+		return;
+	}
+}
+
+/*
+ * The key lost sessions: its entry is taken away if none is left, and otherwise, where rows are kept, made again with the rows of
+ * those that are left, for kept rows only ever grow.
+ */
+static void
+after_removal(FlowOp *op, WmsEntry *entry, Sessions *sessions)
+{
+	WmsStore   *store = op->flow->store;
+	WmsBucketKey all = entry->bucket;
+	KeptFilter	filter = {op, NULL, sessions, NULL, NULL, NIL};
+	uint32		hash = entry->hash;
+	char	   *key;
+	uint32		key_len = entry->key_len;
+	ListCell   *lc;
+
+	if (sessions->n > 0 && !op->has_kept)
+		return;
+	key = MemoryContextAlloc(op->flow->batch, Max(key_len, 1));
+	memcpy(key, entry->key, key_len);
+	if (sessions->n > 0)
+		wms_state_kept(store, entry, note_kept, &filter);
+	wms_state_remove(store, entry);
+	if (sessions->n == 0)
+		return;
+	entry = wms_state_get(store, &all, hash, key, key_len, true);
+	entry->work = sessions;
+	foreach(lc, filter.rows)
+	{
+		StringInfo	row = lfirst(lc);
+
+		wms_state_keep(store, entry, row->data, row->len);
+	}
+}
+
+/* ---------------------------------------------------------------- settling a chunk */
+
+static void
+mark_ords(FlowOp *op, Session *session, uint8 mark)
+{
+	WmsFlow    *flow = op->flow;
+
+	for (int i = 0; i < session->nords; i++)
+		flow->rows[session->ords[i] - flow->first_ord].marks |= mark;
+	session->nords = 0;
+	session->ords = NULL;
+}
+
+static WmsTime
+wakes_at(FlowOp *op, const Session *session)
+{
+	bool		top = op->plan->id == op->flow->plan->top_op;
+
+	if (session->touched || !top)
+		return session->end;
+	return wms_time_add(session->end, op->flow->def->lateness_us);
+}
+
+static void
+settle_entry(FlowOp *op, WmsEntry *entry)
+{
+	Sessions   *sessions = entry->work;
+	bool		removed = false;
+
+	sessions->in_chunk = false;
+	for (int i = sessions->n - 1; i >= 0; i--)
+	{
+		Session    *s = &sessions->list[i];
+
+		if (!s->settled && wms_flow_gone(op, s->end))
+		{
+			mark_ords(op, s, FLOW_ROW_DROPPED);
+			remove_session(sessions, i);
+			removed = true;
+			continue;
+		}
+		mark_ords(op, s, FLOW_ROW_KEPT);
+		if (has_timers(op) && s->touched && (!s->settled || s->nshown > 0))
+			set_timer(op, s->end, entry->hash, entry->key, entry->key_len);
+		s->settled = true;
+	}
+	if (removed)
+		after_removal(op, entry, sessions);
+}
+
+/* At the end of a chunk, before its rows are settled. */
+void
+wms_flow_session_settle(FlowOp *op)
+{
+	ListCell   *lc;
+
+	foreach(lc, op->touched)
+		settle_entry(op, lfirst(lc));
+	list_free(op->touched);
+	op->touched = NIL;
+}
+
+/* ---------------------------------------------------------------- emission */
+
+static void
+emit_session(FlowOp *op, WmsEntry *entry, Session *session,
+			 void (*kept) (WmsFlow *, WmsEntry *, WmsKeptFn, void *))
+{
+	WmsEntry	shown = *entry;
+
+	shown.bucket.start = session->start;
+	shown.bucket.end = session->end;
+	shown.work = session->states;
+	op->current = entry;
+	op->kept_from = session->start;
+	op->kept_to = session->end;
+	wms_flow_emit_entry(op, &shown, kept);
+}
+
+/* The rows under these windows are replaced: their keys are told to the sink. */
+static void
+retire(FlowOp *op, WmsEntry *entry, Session *session)
+{
+	int			natts = op->out->desc->natts;
+	Datum	   *values = palloc0(sizeof(Datum) * natts);
+	bool	   *isnull = palloc(sizeof(bool) * natts);
+	WmsEntry	shown = *entry;
+
+	for (int i = 0; i < session->nshown; i++)
+	{
+		if (session->shown[i].start == session->start && session->shown[i].end == session->end)
+			continue;
+		shown.bucket.start = session->shown[i].start;
+		shown.bucket.end = session->shown[i].end;
+		memset(isnull, true, natts);
+		wms_flow_emit_keys(op, &shown, values, isnull);
+		tuplestore_putvalues(op->retired->rows, op->retired->desc, values, isnull);
+	}
+}
+
+static void
+show(FlowOp *op, WmsEntry *entry, Session *session)
+{
+	retire(op, entry, session);
+	emit_session(op, entry, session, kept_in_store);
+	session->touched = false;
+	session->shown = MemoryContextAlloc(work_context(op), sizeof(WmsWindow));
+	session->shown[0].start = session->start;
+	session->shown[0].end = session->end;
+	session->nshown = 1;
+}
+
+/* A timer of this key has run out. */
+static void
+look_at(FlowOp *op, WmsEntry *entry, WmsTime now)
+{
+	bool		top = op->plan->id == op->flow->plan->top_op;
+	int64		lateness = top ? op->flow->def->lateness_us : 0;
+	Sessions   *sessions = sessions_of(op, entry);
+	WmsTime		next = WMS_TIME_MAX;
+	bool		removed = false;
+
+	for (int i = 0; i < sessions->n; i++)
+	{
+		Session    *s = &sessions->list[i];
+
+		if (s->end <= now && s->touched)
+			show(op, entry, s);
+		if (wms_time_add(s->end, lateness) <= now)
+		{
+			remove_session(sessions, i--);
+			removed = true;
+		}
+		else
+			next = Min(next, wakes_at(op, s));
+	}
+	if (next != WMS_TIME_MAX)
+		set_timer(op, next, entry->hash, entry->key, entry->key_len);
+	if (removed)
+		after_removal(op, entry, sessions);
+}
+
+typedef struct Due
+{
+	uint32		hash;
+	uint32		key_len;
+	char	   *key;
+} Due;
+
+static void
+note_due(WmsEntry *timer, void *arg)
+{
+	List	  **due = arg;
+	Due		   *d = palloc(sizeof(Due));
+
+	d->hash = timer->hash;
+	d->key_len = timer->key_len;
+	d->key = palloc(Max(timer->key_len, 1));
+	memcpy(d->key, timer->key, timer->key_len);
+	*due = lappend(*due, d);
+}
+
+static void
+run_timers(FlowOp *op, WmsTime now)
+{
+	WmsStore   *store = op->flow->store;
+	WmsBucketKey timer = {op->timer_op, WMS_TIME_MIN, WMS_TIME_MIN};
+	WmsBucketKey all = {op->plan->id, WMS_TIME_MIN, WMS_TIME_MAX};
+
+	while (wms_state_next_bucket(store, &timer) && timer.end <= now)
+	{
+		List	   *due = NIL;
+		ListCell   *lc;
+
+		wms_state_scan(store, &timer, note_due, &due);
+		wms_state_close(store, &timer);
+		foreach(lc, due)
+		{
+			Due		   *d = lfirst(lc);
+			WmsEntry   *entry = wms_state_get(store, &all, d->hash, d->key, d->key_len, false);
+
+			if (entry)
+				look_at(op, entry, now);
+		}
+		op->flow->closed_windows++;
+	}
+}
+
+static void
+emit_all_of_key(WmsEntry *entry, void *arg)
+{
+	FlowOp	   *op = arg;
+	Sessions   *sessions = sessions_of(op, entry);
+
+	for (int i = 0; i < sessions->n; i++)
+		emit_session(op, entry, &sessions->list[i], kept_in_store);
+}
+
+void
+wms_flow_session_fire(FlowOp *op, WmsTime now, WmsOutputMode mode)
+{
+	WmsBucketKey all = {op->plan->id, WMS_TIME_MIN, WMS_TIME_MAX};
+
+	wms_rowset_begin(op->retired);
+	if (mode == WMS_COMPLETE)
+		wms_state_scan(op->flow->store, &all, emit_all_of_key, op);
+	else
+		run_timers(op, now);
+}
+
+/* ---------------------------------------------------------------- readers */
+
+static void
+kept_of_reader(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg)
+{
+	FlowOp	   *op = &flow->ops[entry->bucket.op];
+	KeptFilter	filter = {op, NULL, NULL, fn, arg, NIL};
+
+	wms_reader_kept(op->current, kept_of_session, &filter);
+}
+
+/* The sessions of a key that the result does not show; entry is a reader's copy. */
+void
+wms_flow_session_read(FlowOp *op, WmsEntry *entry)
+{
+	Sessions   *sessions = sessions_of(op, entry);
+
+	for (int i = 0; i < sessions->n; i++)
+		if (sessions->list[i].touched)
+			emit_session(op, entry, &sessions->list[i], kept_of_reader);
+}
