@@ -9,9 +9,10 @@
  *
  * The bound.  wmstream.state_memory holds for all areas of a database together.  An area may
  * be as large as its *fence*, which is the area's own size limit: when an allocation does not
- * fit, the fence moves by an eighth of itself if the bound allows.  So segments come in small
- * steps (left alone the allocator would double them), the fence is a fair measure of the area
- * where the server does not tell its size, and the bound is met before COMMIT, as an ERROR.
+ * fit, the fence moves by a fifth of itself if the bound allows.  So segments come in small
+ * steps (left alone the allocator would double them; still smaller ones would use up the server's
+ * segments), the fence is a fair measure of the area where the server does not tell its size,
+ * and the bound is met before COMMIT, as an ERROR.
  * When memory is short, buckets that closed are given up although old snapshots may still ask
  * for them; such readers get an error (see state_read.c).
  *
@@ -113,7 +114,7 @@ fence_advance(WmsStore *store, Size size)
 
 	/* a fence withdrawn may stand behind what came to use again */
 	store->fence = Max(store->fence, TYPEALIGN(PAGE_BYTES, store->used));
-	step = TYPEALIGN(PAGE_BYTES, Max(FENCE_STEP, store->fence / 8));
+	step = TYPEALIGN(PAGE_BYTES, Max(FENCE_STEP, store->fence / 5));
 	least = Max(least, (Size) 128 * 1024);
 	if (fence_move(store, Max(step, least)))
 		return true;
