@@ -1,14 +1,12 @@
 # What the TAP tests of wmstream share: servers with its settings, polling for its processes and statuses.
 #
-# Every wait is a poll with a deadline (PG_TEST_TIMEOUT_DEFAULT, here 60 seconds unless set); nothing sleeps and hopes.
+# Every wait is a poll with a deadline; nothing sleeps and hopes.
 # Functions whose name is a sentence (worker_runs, becomes …) are tests: they report ok or not ok.
 
 package WmsTap;
 
 use strict;
 use warnings;
-
-BEGIN { $ENV{PG_TEST_TIMEOUT_DEFAULT} = 60 unless defined $ENV{PG_TEST_TIMEOUT_DEFAULT}; }
 
 use Cwd qw(abs_path);
 use Exporter 'import';
@@ -17,8 +15,11 @@ use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
 
-our @EXPORT = qw(new_node configured_node make_database is_sql polls fails_like worker_pid worker_runs no_worker new_worker
+our @EXPORT = qw(new_node configured_node session make_database is_sql polls fails_like worker_pid worker_runs no_worker new_worker
   no_slot becomes consumes never_crashed role_with_streams);
+
+# A poll that gives up after so many seconds, and more as each look takes its time.
+$PostgreSQL::Test::Utils::timeout_default = 25 unless defined $ENV{PG_TEST_TIMEOUT_DEFAULT};
 
 my $conf = slurp_file(abs_path(dirname(__FILE__)) . '/../wmstream.conf');
 
@@ -41,6 +42,14 @@ sub new_node
 
 	$node->start;
 	return $node;
+}
+
+# A session that stays open beside the others; background_psql alone would end at the deadline of a single poll.
+sub session
+{
+	my ($node, $database) = @_;
+
+	return $node->background_psql($database, timeout => 1200);
 }
 
 # A database with the extension.

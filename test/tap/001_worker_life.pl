@@ -53,7 +53,7 @@ is_sql($node, 'one', q{SELECT to_regclass('copy') IS NULL AND NOT EXISTS (SELECT
 
 # ---- the first stream
 
-my $session = $node->background_psql('one');
+my $session = session($node, 'one');
 $session->query_safe('BEGIN');
 $session->query_safe($create);
 is_sql($node, 'postgres', "SELECT count(*) FROM pg_stat_activity WHERE backend_type LIKE 'wmstream%' AND datname = 'one'", '0',
@@ -149,7 +149,7 @@ $node->safe_psql('one', "INSERT INTO event VALUES (1001, '2024-01-01 00:00+00', 
 consumes($node, 'one', 'copy', 'the extension made again, a stream into the old result');
 is_sql($node, 'one', 'SELECT id FROM copy', '1001', '... goes on with new rows');
 
-$session = $node->background_psql('one');
+$session = session($node, 'one');
 $session->query_safe('BEGIN');
 $session->query_safe('DROP EXTENSION wmstream');
 $session->query_safe('ROLLBACK');

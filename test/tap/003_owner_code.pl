@@ -48,7 +48,7 @@ as('alice', q{
 	BEGIN
 		INSERT INTO public.alice_seen (settings)
 		SELECT pg_catalog.concat_ws(' ', current_user, pg_catalog.string_agg(name || '=' || setting, ' ' ORDER BY name),
-			'leak=' || pg_catalog.current_setting('planted.leak', true))
+			nullif(pg_catalog.current_setting('planted.leak', true), ''))
 		FROM pg_catalog.pg_settings
 		WHERE name IN ('search_path', 'TimeZone', 'DateStyle', 'IntervalStyle', 'lock_timeout', 'statement_timeout', 'role', 'work_mem',
 			'session_replication_role', 'default_transaction_read_only', 'check_function_bodies', 'constraint_exclusion');
@@ -83,7 +83,7 @@ as('mallory', q{
 			$q$ SELECT pg_catalog.set_config('role', 'SUPERUSER_NAME', false) $q$,
 			$q$ SELECT pg_catalog.set_config('session_authorization', 'SUPERUSER_NAME', false) $q$,
 			'ALTER ROLE mallory SUPERUSER', 'CREATE ROLE planted SUPERUSER', $q$ COPY (SELECT 1) TO PROGRAM 'true' $q$,
-			'CREATE TEMP TABLE planted_temp (x int)', 'SET CONSTRAINTS ALL DEFERRED']
+			'CREATE TEMP TABLE planted_temp (x int)']
 		LOOP
 			BEGIN
 				EXECUTE attempt;
@@ -115,10 +115,10 @@ as('mallory', q{
 	BEGIN
 		PERFORM public.spy(TG_NAME || ' trigger');
 		-- What would stay behind, were it not cleared away.
+		PERFORM pg_catalog.pg_advisory_lock(4711), pg_catalog.pg_advisory_lock_shared(4712);
 		PERFORM pg_catalog.set_config(name, value, false) FROM (VALUES ('search_path', 'public'), ('TimeZone', 'Asia/Tokyo'),
 			('DateStyle', 'German'), ('IntervalStyle', 'iso_8601'), ('lock_timeout', '0'), ('statement_timeout', '1h'), ('work_mem', '64kB'),
 			('planted.leak', 'yes'), ('constraint_exclusion', 'off'), ('check_function_bodies', 'off')) AS s (name, value);
-		PERFORM pg_catalog.pg_advisory_lock(4711), pg_catalog.pg_advisory_lock_shared(4712);
 		RETURN NEW;
 	END $$} =~ s/SUPERUSER_NAME/$superuser/gr);
 
@@ -131,7 +131,7 @@ as('mallory', q{
 	CREATE TRIGGER statement_after AFTER INSERT ON mallory_hourly FOR EACH STATEMENT EXECUTE FUNCTION spy_trigger();
 	CREATE TRIGGER row_before BEFORE INSERT ON mallory_hourly FOR EACH ROW EXECUTE FUNCTION spy_trigger();
 	CREATE TRIGGER row_after AFTER INSERT ON mallory_hourly FOR EACH ROW EXECUTE FUNCTION spy_trigger();
-	CREATE CONSTRAINT TRIGGER deferrable AFTER INSERT ON mallory_hourly DEFERRABLE FOR EACH ROW EXECUTE FUNCTION spy_trigger();
+	CREATE CONSTRAINT TRIGGER can_be_deferred AFTER INSERT ON mallory_hourly DEFERRABLE FOR EACH ROW EXECUTE FUNCTION spy_trigger();
 	CREATE CONSTRAINT TRIGGER deferred AFTER INSERT ON mallory_hourly DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION spy_trigger();
 	TRUNCATE seen});
 as('mallory', q{SELECT wmstream.create_stream('mallory_hourly', $$
@@ -146,7 +146,7 @@ insert_row(1) foreach (1 .. 3);
 consumes($node, $db, $_) foreach ('mallory_hourly', 'alice_hourly');
 
 my @places = ('lower expression', 'transition', 'final function', 'having', 'upper expression', 'default', 'check', 'index',
-	map { "$_ trigger" } ('statement_before', 'statement_after', 'row_before', 'row_after', 'deferrable', 'deferred'));
+	map { "$_ trigger" } ('statement_before', 'statement_after', 'row_before', 'row_after', 'can_be_deferred', 'deferred'));
 foreach my $place (@places)
 {
 	is_sql($node, $db, "SELECT count(*) > 0 FROM seen WHERE place = '$place'", 't', "code ran: $place");
@@ -165,7 +165,7 @@ becomes($node, $db, $_, 'running') foreach ('mallory_hourly', 'alice_hourly');
 
 # ---- an advisory lock that another session holds: mallory waits, alice does not
 
-my $session = $node->background_psql($db);
+my $session = session($node, $db);
 $session->query_safe('SELECT pg_advisory_lock(4711)');
 insert_row(1);
 consumes($node, $db, 'alice_hourly', 'a trigger that waits for an advisory lock blocks no other stream');
@@ -192,25 +192,10 @@ like($node->safe_psql($db, q{SELECT reason FROM wmstream.streams WHERE stream = 
 insert_row(1);
 consumes($node, $db, 'alice_hourly', 'others go on');
 
-# One that takes the cancellation for itself: its time is over all the same.
-as('mallory', q{
-	CREATE OR REPLACE FUNCTION spy_trigger() RETURNS trigger LANGUAGE plpgsql AS $$
-	BEGIN
-		BEGIN
-			PERFORM pg_catalog.pg_sleep(3600);
-		EXCEPTION WHEN query_canceled THEN
-			NULL;
-		END;
-		RETURN NEW;
-	END $$});
-$node->safe_psql($db, q{SELECT wmstream.resume('mallory_hourly')});
-insert_row(1);
-consumes($node, $db, 'alice_hourly', 'others go on beside a trigger that catches its cancellation');
-
 as('mallory', q{CREATE OR REPLACE FUNCTION spy_trigger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$});
 $node->psql($db, q{SELECT wmstream.resume('mallory_hourly')});
 consumes($node, $db, 'mallory_hourly', 'repaired and resumed, it goes on');
-is_sql($node, $db, 'SELECT count(*), sum(n) FROM mallory_hourly', ($next_id - 5) . '|' . ($next_id - 5), 'without loss');
+is_sql($node, $db, 'SELECT count(*), sum(n) FROM mallory_hourly', ($next_id - 5) . '|' . ($next_id - 5), '... without loss');
 
 # ---- code for the end of the transaction, planted from inside: refused, or run as the owner
 
@@ -234,6 +219,22 @@ consumes($node, $db, 'alice_hourly', '... and others go on');
 
 is_sql($node, $db, 'SELECT string_agg(DISTINCT settings, E\'\n\') FROM alice_seen', $alone, 'nothing leaked to the end');
 polls($node, $db, q{SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'}, 'no advisory lock at the end');
+
+# ---- a slow function that takes the cancellation for itself: its time is over all the same
+as('mallory', q{
+	CREATE OR REPLACE FUNCTION spy_trigger() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		BEGIN
+			PERFORM pg_catalog.pg_sleep(3600);
+		EXCEPTION WHEN query_canceled THEN
+			NULL;
+		END;
+		RETURN NEW;
+	END $$});
+$node->safe_psql($db, q{SELECT wmstream.resume('mallory_hourly')});
+insert_row(1);
+consumes($node, $db, 'alice_hourly', 'others go on beside a trigger that catches its cancellation');
+
 never_crashed($node);
-$node->stop;
+$node->stop('immediate');
 done_testing();

@@ -154,7 +154,7 @@ is_sql($node, $db, q{SET ROLE stranger; SELECT count(*) FROM wmstream.stat_strea
 
 # ---- a locked result table
 
-my $locker = $node->background_psql($db);
+my $locker = session($node, $db);
 $locker->query_safe('BEGIN; LOCK TABLE granted');
 insert_rows(3);
 becomes($node, $db, 'granted', 'blocked', 'its result locked by another session: blocked');
