@@ -189,12 +189,12 @@ INSERT INTO ticks VALUES ('2100-01-01 00:00+00', 1), ('2200-01-01 00:00+00', 1);
 SELECT * FROM oracle.compare('huge', $$since + interval '36500 days' <= $1$$);
 SELECT * FROM oracle.compare('tiny', $$at + interval '1 microsecond' <= $1$$);
 
--- trigger_interval: fed at once, fired when it is over; advance_watermark fires too.
+-- trigger_interval: rows are fed at once; the stream fires when it is over, or when advance_watermark says so.
 CREATE TABLE slow (ts timestamptz, v int);
 SELECT wmstream.create_stream('rarely', $$
   SELECT lower(w) AS hour, sum(v) AS v FROM slow, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0') GROUP BY w
 $$, trigger_interval => '1 day');
-INSERT INTO slow VALUES ('2024-01-01 00:00+00', 1), ('2024-01-01 05:00+00', 1);	-- the first firing
+INSERT INTO slow VALUES ('2024-01-01 00:00+00', 1), ('2024-01-01 05:00+00', 1);
 SELECT wmstream.wait('rarely');
 INSERT INTO slow VALUES ('2024-01-01 09:00+00', 1);
 INSERT INTO slow VALUES ('2024-01-01 06:00+00', 2);	-- on time: W is that of the last firing

@@ -32,10 +32,10 @@ SELECT * FROM oracle.compare('overall');
 SELECT * FROM oracle.compare('per_hour');
 
 -- only rows that differ are written
-CREATE TABLE seen AS SELECT word, xmin::text::bigint AS xmin FROM per_word;
+CREATE TABLE seen AS SELECT word, xmin::text::bigint AS version FROM per_word;
 INSERT INTO events VALUES ('2024-01-01 00:30+00', 'b', 1), ('2023-12-31 00:00+00', 'c', 4);
 SELECT * FROM oracle.compare('per_word');
-SELECT p.word, p.xmin::text::bigint = s.xmin AS untouched FROM per_word p LEFT JOIN seen s ON p.word IS NOT DISTINCT FROM s.word ORDER BY 1;
+SELECT p.word, p.xmin::text::bigint = s.version AS untouched FROM per_word p LEFT JOIN seen s ON p.word IS NOT DISTINCT FROM s.word ORDER BY 1;
 SELECT * FROM oracle.compare('per_hour');
 SELECT late_rows FROM wmstream.stat_streams WHERE stream = 'per_hour'::regclass;
 

@@ -1,4 +1,7 @@
 -- How a query would run, and how a stream runs.
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+SET intervalstyle = 'postgres';
 CREATE EXTENSION wmstream;
 CREATE TABLE orders (id int, ts timestamptz, local timestamp, customer int, amount numeric);
 CREATE TABLE customers (id int PRIMARY KEY, name text);
@@ -31,7 +34,7 @@ SELECT wmstream.explain($$
   SELECT lower(d) AS day, max(n) AS busiest FROM (
     SELECT w, count(*) AS n FROM orders, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '10 minutes') GROUP BY w) h, wmstream.window(h.w, '1 day') AS d GROUP BY d
 $$);
--- explain takes what append mode takes; a refusal is the same as create_stream's
+-- where append mode is refused, the next mode that is possible is shown too; an error of the query is one here too
 SELECT wmstream.explain('SELECT customer, count(*) FROM orders GROUP BY customer');
 \echo :SQLSTATE
 SELECT wmstream.explain('SELECT nothing');

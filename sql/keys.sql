@@ -16,13 +16,13 @@ CREATE DOMAIN ci AS text COLLATE case_blind;
 CREATE TABLE things (
 	id int GENERATED ALWAYS AS IDENTITY, ts timestamptz,
 	n numeric, f float8, t text, tb text COLLATE case_blind, "Ta" text COLLATE accent_blind, ci ci, c char(6), v varchar(9), nm name,
-	e colour, p pair, ne nested, po positive, w words, ia int[], na numeric[], r int4range, nr numrange, mr int4multirange,
+	e colour, p pair, ne nested, po positive, ws words, ia int[], na numeric[], r int4range, nr numrange, mr int4multirange,
 	j jsonb, u uuid, b bool, bi bit(3), d date, iv interval, "Sp ace" int, net inet, m money, ta text[]);
 
 CREATE TABLE tried (name text, keys text);
 INSERT INTO tried VALUES
 ('numbers', 'n, f'), ('texts', 't'), ('blind', 'tb'), ('accents', '"Ta"'), ('blind_domain', 'ci'), ('padded', 'c, v, nm'), ('enums', 'e'),
-('composites', 'p'), ('nested', 'ne'), ('domains', 'po, w'), ('arrays', 'ia, na, ta'), ('ranges', 'r, nr, mr'), ('jsons', 'j'), ('uuids', 'u, net'),
+('composites', 'p'), ('nested', 'ne'), ('domains', 'po, ws'), ('arrays', 'ia, na, ta'), ('ranges', 'r, nr, mr'), ('jsons', 'j'), ('uuids', 'u, net'),
 ('bools', 'b, bi'), ('times', 'd, iv'), ('Quo"ted', '"Sp ace", "Ta"'), ('expressions', 'n + 1 AS next, lower(tb) AS low, (p).a AS pa, j -> ''k'' AS jk'),
 ('moneys', 'm'), ('many', 'n, f, t, tb, c, e, p, po, ia, r, j, u, b, d, iv');
 
@@ -32,7 +32,7 @@ CREATE FUNCTION definition(tried) RETURNS text LANGUAGE sql RETURN format(
 CREATE PROCEDURE fill(batches int, since timestamptz, step interval) LANGUAGE plpgsql AS $$
 BEGIN
 	FOR batch IN 0..batches - 1 LOOP
-		INSERT INTO things (ts, n, f, t, tb, "Ta", ci, c, v, nm, e, p, ne, po, w, ia, na, r, nr, mr, j, u, b, bi, d, iv, "Sp ace", net, m, ta)
+		INSERT INTO things (ts, n, f, t, tb, "Ta", ci, c, v, nm, e, p, ne, po, ws, ia, na, r, nr, mr, j, u, b, bi, d, iv, "Sp ace", net, m, ta)
 		SELECT since + batch * step - (x * 37 % 600) * interval '1 second',
 			   (ARRAY['1.0', '1.00', '1', '-0.0', '0', 'NaN', '1e3', '1000', NULL, 'Infinity'])[1 + h % 10]::numeric,
 			   (ARRAY['0', '-0', 'NaN', 'Infinity', '1.5', NULL])[1 + h % 6]::float8,

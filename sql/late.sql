@@ -56,6 +56,7 @@ BEGIN
 			   CASE n % 5 WHEN 0 THEN NULL WHEN 1 THEN 'none' ELSE 'p' || n % 5 END
 		FROM   generate_series(0, 12) n;
 		COMMIT;
+		PERFORM wmstream.wait(stream) FROM wmstream.streams;	-- so that each is a batch of its own
 	END LOOP;
 END
 $$;

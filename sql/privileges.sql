@@ -170,6 +170,7 @@ ALTER TABLE s OWNER TO regress_owner;
 SELECT wmstream.resume('s');
 SELECT * FROM oracle.compare('s', 'hour + interval ''1 hour'' <= $1');
 
+DROP FUNCTION seen;
 DROP EXTENSION wmstream;
 DROP OWNED BY regress_owner, regress_nobody, regress_reader CASCADE;
 DROP ROLE regress_owner, regress_member, regress_reader, regress_monitor, regress_nobody;

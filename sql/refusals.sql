@@ -1,4 +1,7 @@
 -- What create_stream refuses, with SQLSTATE, position, reason and hint; and that a refusal leaves nothing behind.
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+SET intervalstyle = 'postgres';
 CREATE EXTENSION wmstream;
 CREATE TABLE l (id int, k text, ts timestamptz, local timestamp, ts2 timestamptz, day date, txt text, v numeric);
 CREATE TABLE r (id int, k text, ts timestamptz, v numeric);

@@ -133,7 +133,7 @@ CREATE INDEX ON customers (country);
 ALTER TABLE customers ADD COLUMN extra int DEFAULT 3;
 ALTER TABLE customers RENAME COLUMN name TO full_name;
 CREATE OR REPLACE VIEW dear AS SELECT ts, customer, amount FROM orders WHERE amount > 30;
-INSERT INTO orders (ts, customer, amount) VALUES ('2024-01-03 00:00+00', 1, 20), ('2024-01-03 00:00+00', 1, 35), ('2024-01-03 03:00+00', 1, 1);
+INSERT INTO orders (ts, customer, amount) VALUES ('2024-01-03 00:00+00', 1, 20), ('2024-01-03 00:00+00', 1, 35), ('2024-01-03 03:00+00', 1, 40);
 SELECT wmstream.wait('over_views');
 SELECT * FROM over_views WHERE hour = '2024-01-03';
 SELECT wmstream.wait('named');

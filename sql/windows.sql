@@ -1,4 +1,7 @@
 -- The window functions and watermark() as plain SQL: they need no stream.
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+SET intervalstyle = 'postgres';
 CREATE EXTENSION wmstream;
 
 -- One window, and what is shown of it.
@@ -48,7 +51,7 @@ WHERE  slide <= size AND us(size) / us(slide) <= 400;
 
 CREATE TABLE made AS SELECT t, g.*, w FROM times, grids g, wmstream.window(t, size, slide, off) w;
 CREATE TABLE wanted AS SELECT t, g.*, w FROM times, grids g, by_definition(t, size, slide, off) w;
-SELECT count(*) > 100000 AS many, (SELECT count(*) FROM (TABLE made EXCEPT ALL TABLE wanted) x) AS surplus,
+SELECT count(*) > 50000 AS many, (SELECT count(*) FROM (TABLE made EXCEPT ALL TABLE wanted) x) AS surplus,
 	   (SELECT count(*) FROM (TABLE wanted EXCEPT ALL TABLE made) x) AS missing FROM made;
 -- timestamp is the same arithmetic without a time zone
 SELECT count(*) FROM times, grids, wmstream.window(t AT TIME ZONE 'UTC', size, slide, off) WITH ORDINALITY a(w, n)
@@ -69,7 +72,7 @@ WHERE us(size) % us(slide) = 0;
 -- The session's time zone and daylight saving do not matter: a day is 24 hours of UTC.
 SET timezone = 'America/New_York';
 SELECT wmstream.window(timestamptz '2024-03-10 12:00+00', '1 day') = tstzrange('2024-03-10 00:00+00', '2024-03-11 00:00+00');
-RESET timezone;
+SET timezone = 'UTC';
 
 -- NULL and infinite times have no window.
 SELECT wmstream.window(NULL::timestamptz, '1 hour') IS NULL AS scalar, (SELECT count(*) FROM wmstream.window(NULL::timestamptz, '1 hour', '1 minute')) AS sliding;

@@ -6,6 +6,10 @@
 --   \i :oracle
 
 \set ECHO none
+-- pg_regress has others
+SET timezone = 'UTC';
+SET datestyle = 'ISO, YMD';
+SET intervalstyle = 'postgres';
 CREATE SCHEMA oracle;
 
 /*
@@ -65,13 +69,18 @@ BEGIN
 END
 $do$;
 
-/* The stream's status, when it has settled: starting and blocked pass.  At most some seconds. */
+/* The stream's status when it has done what it can: everything that committed before is in its result, or it does not run. */
 CREATE FUNCTION oracle.status(stream regclass) RETURNS text
 LANGUAGE plpgsql AS $do$
 DECLARE
 	now_is text;
 BEGIN
 	FOR i IN 1..1000 LOOP
+		BEGIN
+			PERFORM wmstream.wait(stream, '20 s');
+		EXCEPTION WHEN object_not_in_prerequisite_state THEN
+			NULL;
+		END;
 		SELECT s.status INTO now_is FROM wmstream.streams s WHERE s.stream = status.stream;
 		EXIT WHEN now_is NOT IN ('starting', 'blocked');
 		PERFORM pg_sleep(0.01);
