@@ -60,8 +60,9 @@ typedef struct Cut
 
 /* ---------------------------------------------------------------- keys */
 
-static Oid
-equality_of(Oid type)
+/* The default equality operator of a type; InvalidOid: it has none. */
+Oid
+wms_an_equality(Oid type)
 {
 	return lookup_type_cache(type, TYPECACHE_EQ_OPR)->eq_opr;
 }
@@ -196,7 +197,7 @@ add_bound_key(Cut *g, TargetEntry *tle, AnTime time)
 	else
 		window = window_from_bounds(expr, other, &time);
 	time.kind = AN_WINDOW;
-	key = add_key(g, window, window, tle->resname, equality_of(exprType(window)), time);
+	key = add_key(g, window, window, tle->resname, wms_an_equality(exprType(window)), time);
 	wms_an_add_subst(&g->substs, expr, wms_an_bound(key_column(g, key), upper, time.type));
 }
 
@@ -330,12 +331,12 @@ collect_dependent_keys(Cut *g)
 
 		char	   *name = get_rte_attribute_name(rt_fetch(var->varno, g->query->rtable), var->varattno);
 
-		if (!OidIsValid(equality_of(var->vartype)))
+		if (!OidIsValid(wms_an_equality(var->vartype)))
 		{
 			wms_no_grouped_column(g->a, name, var->vartype);
 			return;
 		}
-		key = add_key(g, (Node *) var, (Node *) var, name, equality_of(var->vartype), wms_an_time(g->a, g->query, (Node *) var));
+		key = add_key(g, (Node *) var, (Node *) var, name, wms_an_equality(var->vartype), wms_an_time(g->a, g->query, (Node *) var));
 		key->dependent = true;
 	}
 }
@@ -381,23 +382,41 @@ find_window_key(Cut *g)
 	return result;
 }
 
-/* Sessions that are still to be merged. */
-static void
-refuse_sessions(Cut *g)
+/* Sessions that are still to be merged make the groups by themselves; -1: there are none. */
+static int
+find_session_key(Cut *g)
 {
+	GroupKey   *session = NULL;
+	int			result = -1;
+	int			n = 0;
 	ListCell   *lc;
 
 	foreach(lc, g->keys)
 	{
 		GroupKey   *key = lfirst(lc);
 
-		if (key->time.kind == AN_NONE || key->time.finished || key->time.window.kind != WMS_WINDOW_SESSION)
+		n++;
+		if (key->dependent || !wms_an_is_session(&key->time))
 			continue;
 		if (g->a->options->mode == WMS_UPDATE)
 			wms_no_update_session(g->a, key->shown);
-		else
-			wms_no_sessions_yet(g->a, key->shown);
+		else if (g->op->kind != WMS_OP_AGGREGATE)
+			wms_no_session_here(g->a, key->shown);
+		else if (key->time.kind != AN_WINDOW)
+			wms_no_one_bound(g->a, key->shown);
+		else if (list_length(g->keys) < 2)
+			wms_no_session_alone(g->a, key->shown);
+		session = key;
+		result = n - 1;
 	}
+	foreach(lc, g->keys)
+	{
+		GroupKey   *key = lfirst(lc);
+
+		if (session && key != session && (is_time_key(key) || wms_an_is_session(&key->time)))
+			wms_no_two_windows(g->a, key->shown);
+	}
+	return result;
 }
 
 static void
@@ -406,12 +425,13 @@ set_window(Cut *g)
 	WmsOpPlan  *op = g->op;
 	GroupKey   *key;
 
-	refuse_sessions(g);
-	op->window_key = find_window_key(g);
+	op->window_key = find_session_key(g);
+	if (op->window_key < 0 && g->a->refusal == NULL)
+		op->window_key = find_window_key(g);
 	if (op->window_key < 0 || g->a->refusal)
 		return;
 	key = list_nth(g->keys, op->window_key);
-	op->bounded = key->time.bounded;
+	op->bounded = key->time.watermarked && key->time.bounded;
 	op->window = key->time.window;
 	if (key->time.kind == AN_EVENT)
 		op->window.kind = WMS_WINDOW_TIME;
@@ -517,6 +537,8 @@ why_kept(Cut *g, const Aggref *agg)
 	form = (Form_pg_aggregate) GETSTRUCT(tuple);
 	if (form->aggtranstype == INTERNALOID && (!OidIsValid(form->aggserialfn) || !OidIsValid(form->aggdeserialfn)))
 		why = "its state cannot be stored";
+	else if (g->op->window.kind == WMS_WINDOW_SESSION && !OidIsValid(form->aggcombinefn))
+		why = "its states cannot be combined when sessions merge";
 	ReleaseSysCache(tuple);
 	if (why == NULL && g->a->options->force_kept)
 		why = "wmstream.force_kept_arguments is on";
@@ -680,6 +702,27 @@ time_of_windows(Cut *g, FuncExpr *call, const AnTime *time)
 	return copyObject(argument);
 }
 
+/* The operator makes and merges the sessions: it gets time and gap. */
+static void
+move_session_to_operator(Cut *g, GroupKey *key)
+{
+	WmsOpPlan  *op = g->op;
+	TargetEntry *tle = list_nth(g->tlist, op->window_key);
+	Node	   *window = (Node *) tle->expr;
+	Node	   *time;
+
+	tle->expr = (Expr *) makeNullConst(exprType(window), -1, InvalidOid);
+	wms_an_refuse_sessions(g->a, g->lower, (Node *) g->tlist);
+	wms_an_refuse_sessions(g->a, g->lower, g->lower->jointree->quals);
+	if (wms_an_call(window) == WMS_FN_SESSION)
+		time = time_of_windows(g, (FuncExpr *) window, &key->time);
+	else
+		time = wms_an_bound(copyObject(window), false, key->time.type);
+	op->time_column = wms_an_add_column(&g->tlist, time, "time")->resno;
+	if (op->window.size == 0)
+		op->gap_column = wms_an_add_column(&g->tlist, wms_an_session_gap(window, key->time.type), "gap")->resno;
+}
+
 /*
  * Takes the window call out of the lower query where possible, and gives the operator the time instead.
  * The target list holds keys and arguments at this point.
@@ -694,7 +737,9 @@ move_window_to_operator(Cut *g)
 	FuncExpr   *call = NULL;
 	int			rtindex = 0;
 
-	if (key == NULL || op->window.kind == WMS_WINDOW_TIME || key->time.finished)
+	if (key && wms_an_is_session(&key->time))
+		move_session_to_operator(g, key);
+	if (key == NULL || op->window.kind == WMS_WINDOW_TIME || op->window.kind == WMS_WINDOW_SESSION || key->time.finished)
 		return;
 	tle = list_nth(g->tlist, op->window_key);
 	was = tle->expr;
@@ -735,7 +780,7 @@ leave_out_null_windows(Cut *g)
 		GroupKey   *key = lfirst(lc);
 		NullTest   *test;
 
-		if (key->time.kind == AN_NONE || key->time.watermarked || expression_returns_set(key->expr))
+		if (key->time.kind == AN_NONE || key->time.watermarked || wms_an_is_session(&key->time) || expression_returns_set(key->expr))
 			continue;
 		test = makeNode(NullTest);
 		test->arg = copyObject((Expr *) key->expr);
@@ -761,6 +806,9 @@ finish_lower(Cut *g)
 	lower->hasTargetSRFs = expression_returns_set((Node *) g->tlist);
 	g->op->input = wms_an_input(g->a, lower, ord_column);
 	g->op->input_desc = wms_an_desc(lower->targetList, true);
+	g->op->lag_us = wms_an_lag(g->a, lower);
+	if (g->op->window_key >= 0)
+		g->op->lag_us = Max(g->op->lag_us, ((GroupKey *) list_nth(g->keys, g->op->window_key))->time.lag_us);
 }
 
 static void
@@ -800,19 +848,25 @@ add_op_set(Cut *g, List *sources)
 
 	set->op = op->id;
 	set->sources = list_copy(sources);
+	set->lag_us = op->lag_us;
 	foreach(lc, g->keys)
 	{
 		GroupKey   *key = lfirst(lc);
 
-		set->not_null[i] = key->time.kind != AN_NONE || wms_an_not_null(g->a, g->query, key->expr);
+		set->not_null[i] = i == op->window_key || (key->time.kind != AN_NONE && !key->time.nullable) ||
+			wms_an_not_null(g->a, g->query, key->expr);
 		set->times[i] = key->time;
-		set->times[i].finished = key->time.watermarked;
+		set->times[i].finished = key->time.watermarked || i == op->window_key;
+		set->times[i].nullable = key->time.nullable && i != op->window_key;
+		set->times[i].lag_us = op->lag_us;
+		if (i == op->window_key && key->time.watermarked)
+			set->evt = i + 1;
 		i++;
 	}
 }
 
-static WmsOpPlan *
-new_op(Analysis *a, WmsOpKind kind)
+WmsOpPlan *
+wms_an_new_op(Analysis *a, WmsOpKind kind)
 {
 	WmsOpPlan  *op = palloc0(sizeof(WmsOpPlan));
 
@@ -837,8 +891,8 @@ set_aggregate_out(Cut *g)
 	g->op->out_desc = wms_an_desc(tlist, true);
 }
 
-static RangeTblEntry *
-op_rte(const WmsOpPlan *op)
+RangeTblEntry *
+wms_an_op_rte(const WmsOpPlan *op)
 {
 	char	   *name = psprintf("wms_op_%d", op->id);
 
@@ -858,7 +912,7 @@ finish_upper(Cut *g)
 	query->groupDistinct = false;
 	query->hasAggs = false;
 	query->constraintDeps = NIL;
-	wms_an_only_set(query, op_rte(g->op), g->set);
+	wms_an_only_set(query, wms_an_op_rte(g->op), g->set);
 	if (having)
 	{
 		if (g->set != 1)
@@ -888,7 +942,7 @@ wms_an_cut_group(Analysis *a, Query *query)
 	if (a->refusal)
 		return;
 
-	g.op = new_op(a, WMS_OP_AGGREGATE);
+	g.op = wms_an_new_op(a, WMS_OP_AGGREGATE);
 	g.op->global = (query->groupClause == NIL);
 	set_window(&g);
 	if (a->refusal)
@@ -935,8 +989,8 @@ wms_an_cut_collect(Analysis *a, Query *query, Node *window)
 		whole = IsA(window, FuncExpr) ? linitial(((FuncExpr *) window)->args) : window_from_bounds(window, NULL, &time);
 		time.kind = AN_WINDOW;
 	}
-	add_key(&g, whole, window, "window", equality_of(exprType(whole)), time);
-	g.op = new_op(a, WMS_OP_COLLECT);
+	add_key(&g, whole, window, "window", wms_an_equality(exprType(whole)), time);
+	g.op = wms_an_new_op(a, WMS_OP_COLLECT);
 	set_window(&g);
 	if (a->refusal)
 		return;
@@ -957,7 +1011,7 @@ wms_an_cut_collect(Analysis *a, Query *query, Node *window)
 	add_op_set(&g, g.op->input->sources);
 
 	wms_an_subst(query, substs);
-	wms_an_only_set(query, op_rte(g.op), g.set);
+	wms_an_only_set(query, wms_an_op_rte(g.op), g.set);
 	query->hasTargetSRFs = expression_returns_set((Node *) query->targetList);
 	wms_an_drop_junk(query);
 }

@@ -41,6 +41,8 @@ typedef struct AnTime
 	bool		bounded;		/* and W moves over it */
 	bool		processing;		/* the clock */
 	bool		finished;		/* given by an operator at the moment when W passed it */
+	bool		nullable;		/* came through the side of an outer join that may be filled with NULLs */
+	int64		lag_us;			/* rows may come as long as it is more than this behind W */
 	Bitmapset  *sources;
 } AnTime;
 
@@ -52,8 +54,9 @@ typedef struct AnSet
 	bool		raw;			/* rows before the watermark */
 	int			source;			/* index, when op is -1 */
 	List	   *sources;		/* all whose rows flow in */
-	AttrNumber	ord;			/* columns #ord and #evt, 0: none */
-	AttrNumber	evt;
+	AttrNumber	ord;			/* column #ord, 0: none */
+	AttrNumber	evt;			/* column that tells the rows' event time: #evt, of operators a time or a window; 0: none */
+	int64		lag_us;			/* its rows' watermark is W - lag_us */
 	AnTime	   *times;			/* of each column */
 	bool	   *not_null;
 } AnSet;
@@ -86,6 +89,7 @@ extern WmsInputPlan *wms_an_input(Analysis *a, Query *query, int ord_column);
 extern void wms_an_notice(Analysis *a, const char *format,...) pg_attribute_printf(2, 3);
 extern AnSet *wms_an_set(Analysis *a, const char *name);
 extern AnSet *wms_an_add_set(Analysis *a, char *name, TupleDesc desc);
+extern int64 wms_an_lag(Analysis *a, const Query *query);
 
 /* analyze_tree.c */
 extern void wms_an_prepare(Analysis *a, Query *query);
@@ -135,6 +139,15 @@ extern Node *wms_an_pushed_down(Node *expr, int rtindex, const Query *sub);
 extern void wms_an_cut_group(Analysis *a, Query *query);
 extern void wms_an_cut_collect(Analysis *a, Query *query, Node *window);
 
+extern WmsOpPlan *wms_an_new_op(Analysis *a, WmsOpKind kind);
+extern RangeTblEntry *wms_an_op_rte(const WmsOpPlan *op);
+extern Oid	wms_an_equality(Oid type);
+
+/* analyze_session.c */
+extern bool wms_an_is_session(const AnTime *time);
+extern Node *wms_an_session_gap(Node *window, Oid time_type);
+extern void wms_an_refuse_sessions(Analysis *a, Query *query, Node *expr);
+
 /* analyze_output.c */
 extern void wms_an_output(Analysis *a, Query *query, WmsStreamPlan *plan);
 
@@ -147,7 +160,6 @@ extern uint64 wms_an_fingerprint(const WmsStreamPlan *plan);
 /* analyze_refuse.c: reasons to say no; where gives the position */
 extern void wms_no_clause(Analysis *a, const char *clause, int location, const char *hint);
 extern void wms_no_order_or_limit(Analysis *a, const char *clause, int location);
-extern void wms_no_sessions_yet(Analysis *a, Node *where);
 extern void wms_no_dedup_yet(Analysis *a, Node *where);
 extern void wms_no_join_yet(Analysis *a, Node *where);
 extern void wms_no_volatile(Analysis *a, Oid function, int location);
@@ -188,6 +200,8 @@ extern void wms_no_hidden_key(Analysis *a, const char *what, const char *key, No
 extern void wms_no_rows_of_group(Analysis *a, const char *what);
 extern void wms_no_lateness(Analysis *a);
 extern void wms_no_update_session(Analysis *a, Node *where);
+extern void wms_no_session_alone(Analysis *a, Node *where);
+extern void wms_no_session_here(Analysis *a, Node *where);
 extern void wms_no_type(Analysis *a, const char *column, Oid type);
 
 #endif							/* WMS_ANALYZE_INTERNAL_H */

@@ -68,7 +68,7 @@ check_append(Output *out)
 
 		if (op->kind != WMS_OP_AGGREGATE && op->kind != WMS_OP_COLLECT)
 			continue;
-		if (op->window_key < 0)
+		if (op->window_key < 0 || !wms_an_set(out->a, psprintf("wms_op_%d", op->id))->times[op->window_key].watermarked)
 			wms_no_append_group(out->a, key_node(op), groups_by_other_window(out->a, op));
 		else if (!op->bounded)
 			wms_no_append_bound(out->a, (Node *) op->keys[op->window_key]->expr);
@@ -329,6 +329,8 @@ wms_an_output(Analysis *a, Query *query, WmsStreamPlan *plan)
 		check_keys(&out);
 	if (a->refusal == NULL)
 		check_columns(&out);
+	if (a->refusal == NULL)
+		wms_an_refuse_sessions(a, query, (Node *) query);
 	if (a->refusal == NULL)
 		plan->final = wms_an_input(a, query, 0);
 }

@@ -60,6 +60,18 @@ wms_an_add_set(Analysis *a, char *name, TupleDesc desc)
 	return set;
 }
 
+/* How far the watermark of the rows that a query reads lies behind W: with several sets, the one furthest behind. */
+int64
+wms_an_lag(Analysis *a, const Query *query)
+{
+	int64		lag_us = 0;
+	ListCell   *lc;
+
+	foreach(lc, wms_an_sets_below(a, query))
+		lag_us = Max(lag_us, ((AnSet *) lfirst(lc))->lag_us);
+	return lag_us;
+}
+
 void
 wms_an_notice(Analysis *a, const char *format,...)
 {

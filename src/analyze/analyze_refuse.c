@@ -68,13 +68,6 @@ wms_no_mixed_union(Analysis *a)
 /* ---------------------------------------------------------------- not there yet */
 
 void
-wms_no_sessions_yet(Analysis *a, Node *where)
-{
-	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Use window() or cumulate_window().",
-		   "session windows are not available yet");
-}
-
-void
 wms_no_dedup_yet(Analysis *a, Node *where)
 {
 	SAY_NO(a, NOT_SUPPORTED, where ? exprLocation(where) : -1, "Group by the columns, with a window among them.",
@@ -307,6 +300,21 @@ void
 wms_no_update_session(Analysis *a, Node *where)
 {
 	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Use output_mode => 'append' or 'complete'.", "session windows are not possible in update mode");
+}
+
+void
+wms_no_session_alone(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Group by what the session belongs to, such as a user or a device, too.",
+		   "a session window needs another group key beside it");
+}
+
+void
+wms_no_session_here(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, where ? exprLocation(where) : -1,
+		   "Sessions are known when their rows have been merged: use the window, lower() and upper() of it in the SELECT list and HAVING of the query that groups by it.",
+		   "a session window of rows can only be a group key");
 }
 
 /* ---------------------------------------------------------------- the result */

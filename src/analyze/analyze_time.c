@@ -213,11 +213,16 @@ wms_an_same_window(const WmsWindowSpec *a, const WmsWindowSpec *b)
 static AnTime
 merged(AnTime a, AnTime b)
 {
+	if (a.kind == AN_WINDOW && wms_an_is_session(&a) && wms_an_is_session(&b) && a.window.size != b.window.size)
+		a.window.size = a.window.slide = b.window.size = b.window.slide = 0;	/* the gap comes with each row */
 	if (a.kind != b.kind || a.type != b.type || a.watermarked != b.watermarked || !wms_an_same_window(&a.window, &b.window))
 		return no_time;
 	a.bounded = a.bounded && b.bounded;
 	a.finished = a.finished && b.finished;
+	a.finished = a.finished && a.lag_us == b.lag_us;
 	a.processing = a.processing && b.processing;
+	a.nullable = a.nullable || b.nullable;
+	a.lag_us = Max(a.lag_us, b.lag_us);
 	a.sources = bms_union(a.sources, b.sources);
 	return a;
 }
@@ -467,7 +472,7 @@ wms_an_not_null(Analysis *a, Query *query, Node *expr)
 		return false;
 	if (IsA(expr, Const))
 		return !((Const *) expr)->constisnull;
-	if (wms_an_time(a, query, expr).watermarked)
+	if (wms_an_time(a, query, expr).watermarked && !wms_an_time(a, query, expr).nullable)
 		return true;
 	return IsA(expr, Var) && column_not_null(a, query, (Var *) expr);
 }

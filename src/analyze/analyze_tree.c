@@ -15,6 +15,7 @@
 #include "postgres.h"
 
 #include "access/htup_details.h"
+#include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
@@ -24,6 +25,7 @@
 #include "parser/parsetree.h"
 #include "rewrite/rewriteManip.h"
 #include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
@@ -961,7 +963,40 @@ carry_through_union(Analysis *a, Query *query, const char *name)
 	return insert_column(query, (Node *) makeVar(first, attno, carried_type(name), -1, InvalidOid, 0), name);
 }
 
-/* The hidden column of the streamed entry of a level, as an expression there; NULL where rows have none (they come from an operator). */
+/* The event time of a set's rows, with the type that #evt has: a window stands for its last microsecond. */
+static Node *
+event_time_of_set(const AnSet *set, int rtindex)
+{
+	Form_pg_attribute att = TupleDescAttr(set->desc, set->evt - 1);
+	const AnTime *time = &set->times[set->evt - 1];
+	Node	   *result = (Node *) makeVar(rtindex, set->evt, att->atttypid, att->atttypmod, InvalidOid, 0);
+
+	if (time->kind == AN_WINDOW)
+		result = wms_an_shifted(wms_an_bound(result, true, time->type), time->type, -1);
+	if (exprType(result) == TIMESTAMPOID)	/* the same number of microseconds */
+		result = (Node *) makeFuncExpr(F_TIMEZONE_TEXT_TIMESTAMP, TIMESTAMPTZOID,
+									   list_make2(makeConst(TEXTOID, -1, DEFAULT_COLLATION_OID, -1, CStringGetTextDatum("UTC"), false, false), result),
+									   InvalidOid, DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
+	return result;
+}
+
+/* Does the hidden column come in with the rows of a query? */
+static bool
+brings(Analysis *a, const Query *query, const char *name)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_an_sets_below(a, query))
+	{
+		AnSet	   *set = lfirst(lc);
+
+		if ((strcmp(name, AN_ORD) == 0 ? set->ord : set->evt) > 0)
+			return true;
+	}
+	return false;
+}
+
+/* The hidden column of the streamed entry of a level, as an expression there; NULL where rows have none (#ord: they come from an operator). */
 Node *
 wms_an_carried(Analysis *a, Query *query, const char *name)
 {
@@ -977,9 +1012,11 @@ wms_an_carried(Analysis *a, Query *query, const char *name)
 		{
 			AnSet	   *set = wms_an_set(a, rte->enrname);
 
-			attno = strcmp(name, AN_ORD) == 0 ? set->ord : set->evt;
+			if (strcmp(name, AN_ORD) != 0 && set->evt > 0)
+				return event_time_of_set(set, rtindex);
+			attno = strcmp(name, AN_ORD) == 0 ? set->ord : 0;
 		}
-		else if (wms_an_has_raw_rows(a, rte->subquery))
+		else if (brings(a, rte->subquery, name))
 		{
 			int			before = list_length(rte->subquery->targetList);
 
