@@ -77,7 +77,7 @@ typedef struct WmsSourceRel
 	int			nlineage;
 	Oid		   *lineage;		/* the relation, then the tables above it */
 	TupleDesc	desc;			/* own layout; only with targets */
-	MemoryContext context;		/* what the pointers lead to */
+	MemoryContext context;		/* what the pointers lead to; NULL without targets: lineage stands in wal->context then */
 } WmsSourceRel;
 
 extern void wms_relations_begin(WmsWal *wal);

@@ -368,6 +368,29 @@ set_targets(WmsWal *wal, WmsSourceRel *rel, Relation relation)
 	}
 }
 
+/* There may be very many relations that nobody wants: they need no memory context of their own. */
+static void
+keep_lineage_only(WmsWal *wal, WmsSourceRel *fresh)
+{
+	Size		size = sizeof(Oid) * fresh->nlineage;
+	Oid		   *lineage = MemoryContextAlloc(wal->context, size);
+
+	memcpy(lineage, fresh->lineage, size);
+	fresh->lineage = lineage;
+	fresh->targets = NULL;
+	MemoryContextDelete(fresh->context);
+	fresh->context = NULL;
+}
+
+static void
+forget_entry(WmsSourceRel *rel)
+{
+	if (rel->context)
+		MemoryContextDelete(rel->context);
+	else if (rel->lineage)
+		pfree(rel->lineage);
+}
+
 /* Builds the entry again; it is untouched until all is there. */
 static void
 build(WmsWal *wal, WmsSourceRel *rel, Relation relation)
@@ -389,9 +412,11 @@ build(WmsWal *wal, WmsSourceRel *rel, Relation relation)
 	fresh.valid = (before == ninvalidations);
 	MemoryContextSwitchTo(oldcontext);
 
-	MemoryContextSetParent(context, wal->context);
-	if (rel->context)
-		MemoryContextDelete(rel->context);
+	if (fresh.ntargets == 0)
+		keep_lineage_only(wal, &fresh);
+	else
+		MemoryContextSetParent(context, wal->context);
+	forget_entry(rel);
 	*rel = fresh;
 }
 
