@@ -239,6 +239,7 @@ make_contexts(WmsFlow *flow)
 	flow->row = CreateStandaloneExprContext();
 	flow->agg_memory = CreateStandaloneExprContext();
 	flow->emit_memory = CreateStandaloneExprContext();
+	flow->pane_memory = CreateStandaloneExprContext();
 	flow->agg = makeNode(AggState);
 	flow->agg->curaggcontext = flow->agg_memory;
 	flow->agg->tmpcontext = flow->row;

@@ -135,6 +135,7 @@ wms_flow_end(WmsFlow *flow)
 	flow->agg->curaggcontext = flow->agg_memory;
 	ReScanExprContext(flow->agg_memory);
 	ReScanExprContext(flow->emit_memory);
+	ReScanExprContext(flow->pane_memory);
 	ReScanExprContext(flow->row);
 }
 
@@ -390,6 +391,16 @@ fire_groups(Fire *fire)
 		emit_all(fire);
 		return;
 	}
+	if (op->panes)
+	{
+		if (fire->lateness > 0)
+		{
+			touch_pending(fire);
+			wms_flow_pane_emit_again(op, fire->old, fire->lateness);
+		}
+		wms_flow_pane_emit(op, fire->old, fire->now);
+		return;
+	}
 	if (fire->mode == WMS_UPDATE || fire->lateness > 0)
 	{
 		touch_pending(fire);
@@ -507,8 +518,8 @@ write_result(WmsFlow *flow)
 		return wms_sink_insert(flow->sink);
 	if (!flow->fired)
 		return wms_sink_insert(flow->sink);	/* rows beside the groups, if any */
-	if (flow->def->output_mode == WMS_COMPLETE)
-		return wms_sink_replace(flow->sink);
+	if (flow->def->output_mode == WMS_COMPLETE || (rows_replace(flow) && flow->plan->key_columns == NIL))
+		return wms_sink_replace(flow->sink);	/* without keys there is one group */
 	if (rows_replace(flow))
 		return wms_sink_upsert(flow->sink);
 	return wms_sink_insert(flow->sink);
@@ -546,10 +557,12 @@ next_close(WmsFlow *flow, WmsFigures *figures)
 	for (int i = 0; i < flow->plan->nops; i++)
 	{
 		FlowOp	   *op = &flow->ops[i];
-		WmsBucketKey bucket = {closing_op(op), WMS_TIME_MAX, wms_flow_op_watermark(op, flow->progress->watermark)};
+		WmsTime		w = wms_flow_op_watermark(op, flow->progress->watermark);
+		WmsBucketKey bucket = {closing_op(op), WMS_TIME_MAX, w};
 
 		if (op->plan->bounded && !op->eager && wms_state_next_bucket(flow->store, &bucket))
-			end = Min(end, wms_time_add(bucket.end, op->plan->lag_us));
+			end = Min(end, wms_time_add(op->panes ? wms_flow_pane_next_end(op, bucket.start, w) : bucket.end,
+										op->plan->lag_us));
 	}
 	if (end == WMS_TIME_MAX)
 		return;

@@ -182,6 +182,7 @@ wms_flow_group_prepare(WmsFlow *flow, FlowOp *op)
 		prepare_kept_rows(op);
 	if (op->sessions)
 		wms_flow_session_prepare(flow, op);
+	wms_flow_pane_prepare(flow, op);
 	if (plan->kind == WMS_OP_JOIN)
 		wms_flow_join_prepare(flow, op);
 	/* timers: one per key and time, without a value */
@@ -343,6 +344,12 @@ group_row(FlowOp *op, TupleTableSlot *slot)
 		time = DatumGetTimestampTz(slot->tts_values[plan->time_column - 1]);
 		if (!WmsTimeIsFinite(time) || !wms_window_first(&plan->window, time, &window))
 			return;
+		if (op->panes)
+		{
+			wms_flow_pane_bucket(op, time, &window);
+			add_to_group(op, &window, hash, slot);
+			return;
+		}
 		do
 			add_to_group(op, &window, hash, slot);
 		while (wms_window_next(&plan->window, time, &window));

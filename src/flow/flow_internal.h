@@ -112,6 +112,8 @@ struct FlowOp
 	WmsRowSet  *out;
 	bool		eager;			/* emits with each batch, not only at firings: DEDUP, JOIN */
 	bool		sessions;		/* AGGREGATE over session windows */
+	bool		panes;			/* sliding windows share panes */
+	WmsWindowSpec pane;			/* these, as tumbling windows */
 	int			timer_op;		/* number in the state room of what wakes its entries up */
 
 	/* keys without the window: the bucket says which window */
@@ -165,6 +167,7 @@ struct WmsFlow
 	ExprContext *row;			/* for expressions over one row */
 	AggState   *agg;			/* stands in for the executor's node where aggregate functions ask for it */
 	ExprContext *agg_memory;	/* states of the batch */
+	ExprContext *pane_memory;	/* states of one window that is being put together from panes */
 	ExprContext *emit_memory;	/* states of one group that is only being shown */
 
 	/* the batch */
@@ -211,6 +214,14 @@ extern void wms_flow_session_row(FlowOp *op, TupleTableSlot *slot);
 extern void wms_flow_session_settle(FlowOp *op);
 extern void wms_flow_session_fire(FlowOp *op, WmsTime now, WmsOutputMode mode);
 extern void wms_flow_session_read(FlowOp *op, WmsEntry *entry);
+
+/* flow_pane.c: sliding windows that share work */
+extern void wms_flow_pane_prepare(WmsFlow *flow, FlowOp *op);
+extern void wms_flow_pane_bucket(FlowOp *op, WmsTime time, WmsWindow *bucket);
+extern WmsTime wms_flow_pane_next_end(FlowOp *op, WmsTime pane_start, WmsTime w);
+extern void wms_flow_pane_emit(FlowOp *op, WmsTime old, WmsTime now);
+extern void wms_flow_pane_emit_again(FlowOp *op, WmsTime old, int64 lateness);
+extern void wms_flow_pane_read(FlowOp *op, WmsSharedStream *slot, Snapshot snapshot, WmsTime w);
 
 /* flow_dedup.c */
 extern void wms_flow_dedup_row(FlowOp *op, TupleTableSlot *slot);

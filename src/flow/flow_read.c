@@ -43,8 +43,13 @@ read_entries(WmsFlow *flow, WmsSharedStream *slot, Snapshot snapshot)
 {
 	FlowOp	   *op = &flow->ops[flow->plan->top_op];
 
+	WmsProgress progress;
+
 	wms_flow_emit_begin(op);
-	wms_state_read(slot, snapshot, emit_open, flow);
+	if (!op->panes)
+		wms_state_read(slot, snapshot, emit_open, flow);
+	else if (wms_state_read_progress(flow->def->stream, snapshot, &progress))
+		wms_flow_pane_read(op, slot, snapshot, wms_flow_op_watermark(op, progress.watermark));
 	wms_flow_emit_end(op);
 }
 

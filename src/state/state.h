@@ -166,5 +166,7 @@ extern void wms_state_size(WmsStore *store, WmsStateSize *size);
 typedef struct WmsReader WmsReader;
 extern bool wms_state_read(WmsSharedStream *slot, Snapshot snapshot, WmsEntryFn fn, void *arg);
 extern void wms_reader_kept(WmsEntry *entry, WmsKeptFn fn, void *arg);
+/* W, position and counters of the newest batch that a snapshot sees; false: it sees none. */
+extern bool wms_state_read_progress(Oid stream, Snapshot snapshot, WmsProgress *progress);
 
 #endif							/* WMS_STATE_H */
