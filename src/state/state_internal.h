@@ -571,7 +571,7 @@ typedef struct WmsLogTable
 typedef struct SysScanDescData *WmsLogScan;
 
 /* Rows of a stream, or of it from seq on (min_seq > 0). */
-extern void wms_log_open(WmsLogTable *log, LOCKMODE lockmode);
+extern void wms_log_open(WmsLogTable *log, LOCKMODE lockmode, Snapshot snapshot);	/* NULL: the latest */
 extern void wms_log_close(WmsLogTable *log);
 extern WmsLogScan wms_log_scan(WmsLogTable *log, Oid stream, int64 min_seq);
 extern HeapTuple wms_log_next(WmsLogTable *log, WmsLogScan scan, bool backward, int64 *seq);

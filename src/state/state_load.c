@@ -40,8 +40,8 @@ corrupted(const char *what)
 
 /* ---------------------------------------------------------------- records */
 
-void
-wms_log_check(const char *data, Size len, WmsLogHeader *header, uint64 fingerprint)
+static void
+check_header(const char *data, Size len, WmsLogHeader *header)
 {
 	if (len < sizeof(WmsLogHeader))
 		corrupted("a row is too short");
@@ -50,10 +50,16 @@ wms_log_check(const char *data, Size len, WmsLogHeader *header, uint64 fingerpri
 		corrupted(psprintf("it has format %d, this version of wmstream reads %d", header->format, WMS_LOG_FORMAT));
 	if (header->server_version / 10000 != WMS_SERVER_VERSION / 10000)
 		corrupted(psprintf("it was written by PostgreSQL %d", header->server_version / 10000));
-	if (header->fingerprint != fingerprint)
-		corrupted("it belongs to another definition of the stream");
 	if (len - sizeof(WmsLogHeader) < header->head_len)
 		corrupted("a row is too short");
+}
+
+void
+wms_log_check(const char *data, Size len, WmsLogHeader *header, uint64 fingerprint)
+{
+	check_header(data, len, header);
+	if (header->fingerprint != fingerprint)
+		corrupted("it belongs to another definition of the stream");
 }
 
 static const char *
@@ -600,7 +606,7 @@ wms_store_load(WmsStore *store, Oid stream, uint64 fingerprint, WmsProgress *pro
 	store->broken = true;
 	store->stream = stream;
 	store->fingerprint = fingerprint;
-	wms_log_open(&log, AccessShareLock);
+	wms_log_open(&log, AccessShareLock, NULL);
 	found = load_head(store, &log, progress);
 	if (found)
 		load_rows(store, &log);
@@ -611,4 +617,34 @@ wms_store_load(WmsStore *store, Oid stream, uint64 fingerprint, WmsProgress *pro
 	store->root->ready = true;
 	LWLockRelease(&store->slot->lock);
 	return found;
+}
+
+/* ---------------------------------------------------------------- progress alone: any backend */
+
+bool
+wms_state_read_progress(Oid stream, Snapshot snapshot, WmsProgress *progress)
+{
+	WmsLogTable log;
+	WmsLogScan	scan;
+	HeapTuple	tuple;
+	int64		seq;
+
+	wms_log_open(&log, AccessShareLock, snapshot);
+	scan = wms_log_scan(&log, stream, 0);
+	tuple = wms_log_next(&log, scan, true, &seq);
+	if (tuple)
+	{
+		struct varlena *row = wms_log_data(&log, tuple);
+		WmsLogHeader header;
+		int64		first;
+
+		check_header(VARDATA(row), VARSIZE(row) - VARHDRSZ, &header);
+		if (!(header.flags & WMS_LOG_HEAD))
+			corrupted("its newest row has no head");
+		wms_head_decode(VARDATA(row) + sizeof(header), header.head_len, progress, NULL, 0, &first);
+		pfree(row);
+	}
+	systable_endscan_ordered(scan);
+	wms_log_close(&log);
+	return tuple != NULL;
 }

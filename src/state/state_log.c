@@ -54,7 +54,7 @@
 /* ---------------------------------------------------------------- the table */
 
 void
-wms_log_open(WmsLogTable *log, LOCKMODE lockmode)
+wms_log_open(WmsLogTable *log, LOCKMODE lockmode, Snapshot snapshot)
 {
 	Oid			relid = wms_relation_oid("state_log");
 
@@ -70,7 +70,7 @@ wms_log_open(WmsLogTable *log, LOCKMODE lockmode)
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("table wmstream.state_log has lost its primary key")));
 	log->index = index_open(log->table->rd_pkindex, lockmode);
-	log->snapshot = RegisterSnapshot(GetLatestSnapshot());
+	log->snapshot = RegisterSnapshot(snapshot ? snapshot : GetLatestSnapshot());
 	log->context = CurrentMemoryContext;
 }
 
@@ -124,7 +124,7 @@ wms_state_forget(Oid stream)
 	HeapTuple	tuple;
 	int64		seq;
 
-	wms_log_open(&log, RowExclusiveLock);
+	wms_log_open(&log, RowExclusiveLock, NULL);
 	scan = wms_log_scan(&log, stream, 0);
 	while ((tuple = wms_log_next(&log, scan, false, &seq)) != NULL)
 	{
@@ -211,7 +211,8 @@ wms_head_decode(const char *at, Size len, WmsProgress *progress, WmsTime *horizo
 	at = take_bytes(at, progress->counters, sizeof(progress->counters));
 	at = take_bytes(at, progress->max_time, sizeof(int64) * progress->nsources);
 	at = take_bytes(at, progress->source_rows, sizeof(int64) * progress->nsources);
-	take_bytes(at, horizons, sizeof(WmsTime) * Min(nhorizons, counts[2]));
+	if (nhorizons > 0)
+		take_bytes(at, horizons, sizeof(WmsTime) * Min(nhorizons, counts[2]));
 }
 
 /* ---------------------------------------------------------------- writing rows */
@@ -630,7 +631,7 @@ wms_log_write(WmsStore *store, const WmsProgress *progress)
 	revive_new_buckets(store);
 	wms_log_find_obsolete(store, &obsolete);
 
-	wms_log_open(&log, RowExclusiveLock);
+	wms_log_open(&log, RowExclusiveLock, NULL);
 	writer_begin(&writer, store, &log, wms_log_newest_is_dead(store, &obsolete));
 	write_tombstones(&writer);
 	write_entries(&writer);
