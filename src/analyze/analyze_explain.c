@@ -160,8 +160,23 @@ explain_input(List **lines, const WmsInputPlan *input)
 }
 
 static char *
+dedup_bound_text(const WmsOpPlan *op)
+{
+	if (op->expires == WMS_EXPIRES_NEVER)
+		return "not bounded: no watermark lets the keys leave";
+	if (op->expires == WMS_EXPIRES_WITHIN)
+		return psprintf("a key until the watermark passes its first row's event time by %s", span_text(op->expires_us + op->lag_us));
+	if (op->window.kind == WMS_WINDOW_TIME)
+		return psprintf("a key until the watermark passes its event time%s",
+						op->lag_us > 0 ? psprintf(" by %s", span_text(op->lag_us)) : "");
+	return NULL;
+}
+
+static char *
 bound_text(const WmsStreamPlan *plan, const WmsOpPlan *op)
 {
+	if (op->kind == WMS_OP_DEDUP && dedup_bound_text(op))
+		return dedup_bound_text(op);
 	if (plan->mode == WMS_COMPLETE)
 		return "not bounded: complete mode keeps all groups";
 	if (!op->bounded)

@@ -137,6 +137,7 @@ combined_op(uint64 hash, const WmsOpPlan *op)
 	hash = combined_int(hash, op->window.offset);
 	hash = combined_int(hash, op->time_column);
 	hash = combined_int(hash, op->gap_column);
+	hash = combined_int(hash, op->expires);
 	hash = combined_int(hash, op->lag_us);
 	for (int i = 0; i < op->nkeys; i++)
 		hash = combined_int(hash, op->key_eq[i]);

@@ -697,9 +697,7 @@ time_of_windows(Cut *g, FuncExpr *call, const AnTime *time)
 
 	if (wms_an_is_now(argument))
 		return wms_an_carried(g->a, g->lower, AN_EVT);
-	if (type_is_range(exprType(argument)))	/* a lower window stands for its last microsecond */
-		return wms_an_shifted(wms_an_bound(copyObject(argument), true, time->type), time->type, -1);
-	return copyObject(argument);
+	return wms_an_event_of(copyObject(argument), time->type);
 }
 
 /* The operator makes and merges the sessions: it gets time and gap. */

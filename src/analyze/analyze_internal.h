@@ -130,6 +130,7 @@ extern FuncExpr *wms_an_function_rte_call(const RangeTblEntry *rte);
 extern bool wms_an_not_null(Analysis *a, Query *query, Node *expr);
 extern Node *wms_an_bound(Node *range, bool upper, Oid time_type);
 extern Node *wms_an_shifted(Node *time, Oid time_type, int64 us);
+extern Node *wms_an_event_of(Node *argument, Oid time_type);
 extern Node *wms_an_range(Node *lower, Node *upper, Oid time_type);
 extern Oid	wms_an_range_type(Oid time_type);
 extern bool wms_an_same_window(const WmsWindowSpec *a, const WmsWindowSpec *b);
@@ -148,6 +149,10 @@ extern bool wms_an_is_session(const AnTime *time);
 extern Node *wms_an_session_gap(Node *window, Oid time_type);
 extern void wms_an_refuse_sessions(Analysis *a, Query *query, Node *expr);
 
+/* analyze_dedup.c */
+extern void wms_an_write_out_union(Query *query);
+extern void wms_an_cut_dedup(Analysis *a, Query *query);
+
 /* analyze_output.c */
 extern void wms_an_output(Analysis *a, Query *query, WmsStreamPlan *plan);
 
@@ -160,7 +165,8 @@ extern uint64 wms_an_fingerprint(const WmsStreamPlan *plan);
 /* analyze_refuse.c: reasons to say no; where gives the position */
 extern void wms_no_clause(Analysis *a, const char *clause, int location, const char *hint);
 extern void wms_no_order_or_limit(Analysis *a, const char *clause, int location);
-extern void wms_no_dedup_yet(Analysis *a, Node *where);
+extern void wms_no_distinct_order(Analysis *a, Node *where, int location);
+extern void wms_no_clock_here(Analysis *a, Node *where, const char *what);
 extern void wms_no_join_yet(Analysis *a, Node *where);
 extern void wms_no_volatile(Analysis *a, Oid function, int location);
 extern void wms_no_outer_reference(Analysis *a);
@@ -194,6 +200,7 @@ extern void wms_no_append_group(Analysis *a, Node *where, bool window_of_other);
 extern void wms_no_append_bound(Analysis *a, Node *where);
 extern void wms_no_complete(Analysis *a);
 extern void wms_no_chain(Analysis *a);
+extern void wms_no_append_only(Analysis *a, const char *what);
 extern void wms_no_window_partition(Analysis *a, Node *where);
 extern void wms_no_window_functions_in(Analysis *a, const char *what, Node *where);
 extern void wms_no_hidden_key(Analysis *a, const char *what, const char *key, Node *where);

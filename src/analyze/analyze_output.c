@@ -84,6 +84,8 @@ check_mode(Output *out)
 		check_append(out);
 	else if (plan->nops > 1)
 		wms_no_chain(out->a);
+	else if (plan->nops == 1 && (plan->ops[0].kind == WMS_OP_DEDUP || plan->ops[0].kind == WMS_OP_JOIN))
+		wms_no_append_only(out->a, plan->ops[0].kind == WMS_OP_JOIN ? "a join of streams" : "DISTINCT over a stream");
 	else if (plan->mode == WMS_COMPLETE &&
 			 (plan->nops == 0 || plan->ops[0].kind != WMS_OP_AGGREGATE || wms_an_has_raw_rows(out->a, out->query)))
 		wms_no_complete(out->a);

@@ -344,7 +344,7 @@ check_union(Analysis *a, Query *query, Node *node)
 	if (op->op != SETOP_UNION)
 		wms_no_clause(a, op->op == SETOP_EXCEPT ? "EXCEPT" : "INTERSECT", -1, "Use a join, or [NOT] EXISTS.");
 	else if (!op->all)
-		wms_no_dedup_yet(a, NULL);
+		wms_no_clause(a, "UNION below UNION ALL", -1, "Write SELECT DISTINCT ... FROM (... UNION ALL ...) for this branch.");
 	check_union(a, query, op->larg);
 	check_union(a, query, op->rarg);
 }
@@ -471,7 +471,7 @@ rank_rows(Analysis *a, Query *query)
 }
 
 static void
-distinct_rows(Analysis *a, Query *query)
+distinct_rows(Analysis *a, Query *query, int order_location)
 {
 	AnTime		time;
 	Node	   *window;
@@ -487,8 +487,14 @@ distinct_rows(Analysis *a, Query *query)
 		if (a->refusal == NULL)
 			wms_an_cut_collect(a, query, window);
 	}
+	else if (query->hasDistinctOn && query->sortClause)
+		wms_no_distinct_order(a, get_sortgroupclause_expr(linitial(query->distinctClause), query->targetList), order_location);
 	else
-		wms_no_dedup_yet(a, get_sortgroupclause_expr(linitial(query->distinctClause), query->targetList));
+	{
+		check_order_and_limit(a, query, order_location);
+		if (a->refusal == NULL)
+			wms_an_cut_dedup(a, query);
+	}
 }
 
 /* ---------------------------------------------------------------- a level */
@@ -532,6 +538,7 @@ cut_level(Analysis *a, Query *query, bool top)
 	int			order_location = query->sortClause ?
 	exprLocation(get_sortgroupclause_expr(linitial(query->sortClause), query->targetList)) : -1;
 
+	wms_an_write_out_union(query);
 	cut_subqueries(a, query);
 	if (a->refusal == NULL)
 		check_from(a, query, top);
@@ -547,7 +554,7 @@ cut_level(Analysis *a, Query *query, bool top)
 			rank_rows(a, query);
 	}
 	if (a->refusal == NULL && query->distinctClause)
-		distinct_rows(a, query);
+		distinct_rows(a, query, order_location);
 	if (a->refusal == NULL)
 		check_order_and_limit(a, query, order_location);
 }

@@ -68,10 +68,18 @@ wms_no_mixed_union(Analysis *a)
 /* ---------------------------------------------------------------- not there yet */
 
 void
-wms_no_dedup_yet(Analysis *a, Node *where)
+wms_no_distinct_order(Analysis *a, Node *where, int location)
 {
-	SAY_NO(a, NOT_SUPPORTED, where ? exprLocation(where) : -1, "Group by the columns, with a window among them.",
-		   "DISTINCT over a stream is not available yet");
+	SAY_NO(a, NOT_SUPPORTED, location >= 0 ? location : exprLocation(where),
+		   "Leave ORDER BY out: then the first row to arrive wins, and is emitted at once. Or put a window of the event time among the DISTINCT ON expressions: then the rows are ranked when it closes.",
+		   "ORDER BY of a DISTINCT ON over a stream needs the window among its expressions");
+}
+
+void
+wms_no_clock_here(Analysis *a, Node *where, const char *what)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Group by the window instead.",
+		   "windows of the clock are for aggregates, not for %s", what);
 }
 
 void
@@ -279,6 +287,12 @@ wms_no_chain(Analysis *a)
 {
 	SAY_NO(a, NOT_SUPPORTED, -1, "Use output_mode => 'append', or create two streams, one reading the other's result.",
 		   "several stateful operators in one stream are possible in append mode only");
+}
+
+void
+wms_no_append_only(Analysis *a, const char *what)
+{
+	SAY_NO(a, NOT_SUPPORTED, -1, "Use output_mode => 'append'.", "%s is possible in append mode only", what);
 }
 
 void

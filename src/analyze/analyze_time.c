@@ -192,6 +192,15 @@ wms_an_shifted(Node *time, Oid time_type, int64 us)
 								 list_make2(time, by), InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
 }
 
+/* The event time that a window is made of: a time as it is; a smaller window stands for its last microsecond. */
+Node *
+wms_an_event_of(Node *argument, Oid time_type)
+{
+	if (!type_is_range(exprType(argument)))
+		return argument;
+	return wms_an_shifted(wms_an_bound(argument, true, time_type), time_type, -1);
+}
+
 /* tstzrange(lower, upper) */
 Node *
 wms_an_range(Node *lower, Node *upper, Oid time_type)
