@@ -43,6 +43,7 @@ typedef struct WmsRunner
 	WmsSharedStream *slot;
 	WmsFlow    *flow;			/* NULL until built, and after it went stale */
 	WmsStore   *store;			/* NULL while paused or failed */
+	bool		loading;		/* the store is being filled from the log */
 	WmsProgress progress;		/* as of the last commit */
 	WmsProgress work;			/* of the batch that is being worked on; equal to progress between batches */
 	WmsFigures	figures;

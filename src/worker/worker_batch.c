@@ -90,6 +90,7 @@ load_state(WmsRunner *runner)
 	const WmsStateOps *ops;
 	WmsProgress loaded = {0};
 	int			nops;
+	bool		found;
 
 	if (runner->store)
 		return;
@@ -97,7 +98,10 @@ load_state(WmsRunner *runner)
 	ops = wms_flow_state_ops(runner->flow, &nops);
 	runner->store = wms_store_create(runner->slot, ops, nops);
 	MemoryContextSwitchTo(old);
-	if (wms_store_load(runner->store, runner->stream, wms_flow_plan(runner->flow)->fingerprint, &loaded))
+	runner->loading = true;
+	found = wms_store_load(runner->store, runner->stream, wms_flow_plan(runner->flow)->fingerprint, &loaded);
+	runner->loading = false;
+	if (found)
 	{
 		runner->progress = runner->work = loaded;
 		runner->has_position = true;
@@ -304,9 +308,9 @@ transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	CommitTransactionCommand();
 	if (!runner->has_position)
 		return true;
+	runner->progress = runner->work;	/* it happened, whatever comes now */
 	WMS_POINT("batch-after-commit");
 	wms_state_publish(runner->store);
-	runner->progress = runner->work;
 	WMS_POINT("batch-after-publish");
 	runner->figures.phase_us[3] = elapsed_us(&clock);
 	return true;
@@ -370,6 +374,12 @@ clean_up(WmsRunner *runner)
 {
 	if (runner->flow)
 		wms_flow_end(runner->flow);
+	if (runner->loading)
+	{
+		wms_store_destroy(runner->store);	/* half loaded */
+		runner->store = NULL;
+		runner->loading = false;
+	}
 	if (runner->store)
 		wms_state_discard(runner->store);
 	runner->work = runner->progress;
