@@ -178,6 +178,21 @@ $node->safe_psql($db, q{SELECT wmstream.resume('granted')});
 consumes($node, $db, 'granted', 'resumed, it goes on');
 has_all('granted', $first, '... without loss');
 
+# Locked while the worker is on its way back: others must not carry the position past it.
+$locker = session($node, $db);
+$locker->query_safe('BEGIN; LOCK TABLE granted');
+insert_rows(3);
+my $worker = worker_pid($node, $db);
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($worker)");
+new_worker($node, $db, $worker, 'a new worker finds the result locked');
+insert_rows(3);
+bystander_goes_on('a new worker, a locked result');
+$node->safe_psql('postgres', 'CHECKPOINT');
+$locker->query_safe('COMMIT');
+$locker->quit;
+consumes($node, $db, 'granted', 'after COMMIT it goes on');
+has_all('granted', $first, '... without loss');
+
 # ---- pause and resume
 
 $node->safe_psql($db, q{SELECT wmstream.pause('granted')});
