@@ -1,0 +1,119 @@
+-- Session windows: rows of a key that are not further apart than the gap.
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set oracle :abs_srcdir '/test/lib/oracle.sql'
+\i :oracle
+CREATE EXTENSION wmstream;
+
+-- The oracle: gaps and islands.  A row begins a session if it comes more than the gap after all that came before (of its key).
+CREATE TABLE clicks (id int PRIMARY KEY GENERATED ALWAYS AS IDENTITY, ts timestamptz, who text, v int, gap interval);
+CREATE FUNCTION sessions(gap_of text DEFAULT 'interval ''5 minutes''') RETURNS TABLE (since timestamptz, until timestamptz, who text, n bigint, v bigint, ids int[]) LANGUAGE plpgsql AS $$
+BEGIN
+	RETURN QUERY EXECUTE format($q$
+		SELECT min(ts), max(ts + gap), who, count(*), sum(v)::bigint, array_agg(id ORDER BY id)
+		FROM (SELECT *, count(*) FILTER (WHERE starts) OVER (PARTITION BY who ORDER BY ts, id) AS nr
+			  FROM (SELECT *, ts > max(ts + gap) OVER (PARTITION BY who ORDER BY ts, id ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) IS NOT FALSE AS starts
+					FROM (SELECT id, ts, who, v, %s AS gap FROM clicks WHERE isfinite(ts)) c WHERE gap > '0') c) c
+		GROUP BY who, nr$q$, gap_of);
+END $$;
+
+SELECT wmstream.create_stream('visits', $$
+  SELECT lower(s) AS since, upper(s) AS until, who, count(*) AS n, sum(v) AS v, array_agg(id ORDER BY id) AS ids
+  FROM   clicks, wmstream.session_window(ts, '5 minutes') AS s
+  WHERE  wmstream.watermark(ts, '10 minutes')
+  GROUP  BY s, who
+$$, late_table => 'clicks_late');
+\d visits
+SELECT wmstream.create_stream('by_gap', $$
+  SELECT lower(s) AS since, upper(s) AS until, who, count(*) AS n, sum(v)::bigint AS v, array_agg(id ORDER BY id) AS ids
+  FROM   clicks, wmstream.session_window(ts, gap) AS s
+  WHERE  wmstream.watermark(ts, '10 minutes')
+  GROUP  BY s, who
+$$);
+SELECT wmstream.create_stream('long_visits', $$
+  SELECT s, who, upper(s) - lower(s) AS length, max(v) AS greatest
+  FROM   clicks, wmstream.session_window(ts, '5 minutes') AS s
+  WHERE  wmstream.watermark(ts, '10 minutes') AND v IS NOT NULL
+  GROUP  BY s, who HAVING count(*) > 2
+$$);
+SELECT wmstream.create_stream('all_visits', $$
+  SELECT lower(s) AS since, upper(s) AS until, who, count(*) AS n
+  FROM   clicks, wmstream.session_window(ts, '5 minutes') AS s
+  WHERE  wmstream.watermark(ts, '10 minutes')
+  GROUP  BY s, who
+$$, output_mode => 'complete');
+
+-- Rows that touch belong together, whichever comes first; a row between two sessions makes them one.
+INSERT INTO clicks (ts, who, v, gap) VALUES ('2024-01-01 10:00+00', 'a', 1, '5 minutes'), ('2024-01-01 10:05+00', 'a', 2, '1 minute'), ('2024-01-01 10:00+00', 'b', 3, '1 hour'), ('2024-01-01 10:10:00.000001+00', 'a', 4, '5 minutes');
+SELECT wmstream.wait('visits');
+SELECT since, until, who, n FROM wmstream.open_windows(NULL::visits) ORDER BY who, since;
+INSERT INTO clicks (ts, who, v, gap) VALUES ('2024-01-01 10:07+00', 'a', 5, '5 minutes');
+SELECT wmstream.wait('visits');
+SELECT since, until, who, n FROM wmstream.open_windows(NULL::visits) ORDER BY who, since;
+-- times that are none, and gaps that are none
+INSERT INTO clicks (ts, who, v, gap) VALUES (NULL, 'a', 1, '5 minutes'), ('infinity', 'a', 1, '5 minutes'), ('2024-01-01 10:08+00', 'b', 1, NULL), ('2024-01-01 10:08+00', 'b', 1, '0'), ('2024-01-01 10:08+00', 'b', 1, '-1 s');
+SELECT wmstream.wait(stream) FROM wmstream.streams;
+SELECT stream, no_time_rows, bad_gap_rows, late_rows FROM wmstream.stat_streams ORDER BY stream::text;
+
+DO $$
+BEGIN
+	FOR batch IN 0..39 LOOP
+		-- as late as the delay, and so never late
+		INSERT INTO clicks (ts, who, v, gap)
+		SELECT timestamptz '2024-01-01 11:00+00' + batch * interval '7 minutes' - (n * 37 % 600) * interval '1 second',
+			   (ARRAY['a', 'b', 'c', NULL, 'd'])[1 + (n * batch) % 5], nullif(n, 3), (1 + (n * 13 + batch) % 9) * interval '1 minute'
+		FROM   generate_series(0, (batch * 7) % 4) n;
+		COMMIT;
+	END LOOP;
+END
+$$;
+SELECT wmstream.wait(stream) FROM wmstream.streams;
+\set w '(SELECT watermark FROM wmstream.stat_streams WHERE stream = ''visits''::regclass)'
+SELECT * FROM oracle.differences('SELECT * FROM sessions() WHERE until <= ' || :'w', 'TABLE visits');
+SELECT * FROM oracle.differences('SELECT * FROM sessions()', 'SELECT * FROM wmstream.live(NULL::visits)');
+SELECT * FROM oracle.differences('SELECT * FROM sessions(''gap'') WHERE until <= ' || :'w', 'TABLE by_gap');
+SELECT * FROM oracle.differences('SELECT * FROM sessions(''gap'')', 'SELECT * FROM wmstream.live(NULL::by_gap)');
+SELECT * FROM oracle.differences('SELECT since, until, who, n FROM sessions()', 'TABLE all_visits');
+SELECT count(*) > 3 AS some, bool_and(length >= interval '5 minutes') AS long FROM long_visits;
+SELECT stream, late_rows FROM wmstream.stat_streams ORDER BY stream::text;
+
+-- The state comes back from the log; everything closes in the end.
+SELECT wmstream.pause(stream) FROM wmstream.streams;
+SELECT DISTINCT oracle.status(stream) FROM wmstream.streams;
+INSERT INTO clicks (ts, who, v, gap) VALUES ('2024-01-01 15:33+00', 'a', 1, '3 minutes'), ('2024-01-01 15:34+00', NULL, 1, '3 minutes');
+SELECT wmstream.resume(stream) FROM wmstream.streams;
+SELECT wmstream.advance_watermark(stream, '2024-01-02 00:00+00') FROM wmstream.streams;
+SELECT wmstream.wait(stream) FROM wmstream.streams;
+SELECT * FROM oracle.differences('SELECT * FROM sessions()', 'TABLE visits');
+SELECT * FROM oracle.differences('SELECT * FROM sessions(''gap'')', 'TABLE by_gap');
+SELECT * FROM oracle.differences('SELECT since, until, who, n FROM sessions()', 'TABLE all_visits');
+SELECT stream, state_rows = 0 AS empty FROM wmstream.stat_streams ORDER BY stream::text;
+
+-- Late: a row whose own session has ended by W, unless an open one takes it in.
+INSERT INTO clicks (ts, who, v) VALUES ('2024-01-02 00:04+00', 'e', 1);	-- W is 2024-01-02 00:00
+SELECT wmstream.wait('visits');
+INSERT INTO clicks (ts, who, v) VALUES ('2024-01-01 23:59+00', 'e', 2), ('2024-01-01 23:55+00', 'e', 3), ('2024-01-01 23:55+00', 'f', 4), ('2024-01-01 23:55:00.000001+00', 'g', 5);
+SELECT wmstream.wait('visits');
+SELECT since, until, who, v FROM wmstream.open_windows(NULL::visits) ORDER BY who;
+SELECT reason, row_data ->> 'who' AS who, row_data ->> 'v' AS v FROM clicks_late WHERE reason = 'late';
+
+-- With allowed lateness a session that grows replaces the rows that it swallows.
+SELECT wmstream.create_stream('patient', $$
+  SELECT lower(s) AS since, upper(s) AS until, who, count(*) AS n FROM clicks, wmstream.session_window(ts, '5 minutes') AS s
+  WHERE  wmstream.watermark(ts, '0') GROUP BY s, who
+$$, allowed_lateness => '1 hour');
+INSERT INTO clicks (ts, who) VALUES ('2024-02-01 10:00+00', 'a'), ('2024-02-01 10:08+00', 'a'), ('2024-02-01 10:30+00', 'b');
+SELECT wmstream.wait('patient');
+TABLE patient ORDER BY since;
+INSERT INTO clicks (ts, who) VALUES ('2024-02-01 10:04+00', 'a');
+SELECT wmstream.wait('patient');
+TABLE patient ORDER BY since;
+
+-- What is refused.
+SELECT wmstream.create_stream('s', 'SELECT who, lower(s) AS since, count(*) AS n FROM clicks, wmstream.session_window(ts, ''1 minute'') AS s WHERE wmstream.watermark(ts, ''0'') GROUP BY s, who', output_mode => 'update');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT lower(s) AS since, count(*) AS n FROM clicks, wmstream.session_window(ts, ''1 minute'') AS s WHERE wmstream.watermark(ts, ''0'') GROUP BY s');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT who, wmstream.session_window(ts, ''1 minute'') AS s FROM clicks WHERE wmstream.watermark(ts, ''0'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT who, lower(s) AS since, count(*) AS n FROM clicks, wmstream.session_window(ts, ''0'') AS s WHERE wmstream.watermark(ts, ''0'') GROUP BY s, who');
+\echo :SQLSTATE
