@@ -83,6 +83,7 @@ typedef struct WmsJoinSide
 	int			bound_column;	/* input column for WMS_BOUND_SAME: a raw time or a window; 0 otherwise */
 	int			own_column;		/* boolean input column: the conditions on this side alone; 0: there are none */
 	bool		bounded;		/* its rows have a watermark */
+	char	   *name;			/* for explain */
 } WmsJoinSide;
 
 /* Only joins: key columns have the same types on both sides and are compared by key_eq. */
@@ -96,6 +97,7 @@ typedef struct WmsJoinPlan
 	int64		min_us;			/* strict bounds are written as 1 us more or less */
 	int64		max_us;
 	Node	   *condition;		/* all other conditions: Vars with varno OUTER_VAR are columns of the left input, INNER_VAR of the right one; NULL: none */
+	char	   *condition_text; /* the same as the definition has it, for explain; NULL: none */
 } WmsJoinPlan;
 
 typedef struct WmsAggPlan

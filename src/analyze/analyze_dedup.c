@@ -209,21 +209,14 @@ insert_key(Dedup *d, Node *expr, AnTime time)
 		lfirst_node(TargetEntry, lc)->resno = ++n;
 }
 
-/* A window of which a bound is a key: one that ends when the last window with this bound does. */
+/* A window of which a bound is a key is one too. */
 static void
 add_window_of_bound(Dedup *d, int column)
 {
 	AnTime		time = d->times[column - 1];
 	Node	   *bound = (Node *) list_nth_node(TargetEntry, d->tlist, column - 1)->expr;
-	int64		size = time.window.size;
-	Node	   *other = wms_an_shifted(copyObject(bound), time.type, time.kind == AN_LOWER ? size : -size);
 
-	if (time.window.kind == WMS_WINDOW_GRID && IsA(bound, FuncExpr))	/* lower(window), upper(window) */
-		insert_key(d, copyObject(linitial(((FuncExpr *) bound)->args)), time);
-	else if (time.kind == AN_LOWER)
-		insert_key(d, wms_an_range(copyObject(bound), other, time.type), time);
-	else
-		insert_key(d, wms_an_range(other, copyObject(bound), time.type), time);
+	insert_key(d, wms_an_window_of_bound(bound, &time), time);
 	d->times[d->op->nkeys - 1].kind = AN_WINDOW;
 	d->key_time = d->op->nkeys;
 }
@@ -246,27 +239,6 @@ find_key_time(Dedup *d)
 }
 
 /* ---------------------------------------------------------------- when keys leave */
-
-/* Does every row below have an event time over which a watermark moves?  Its lag, and the longest delay. */
-static bool
-rows_are_bounded(Dedup *d, int64 *lag_us, int64 *delay_us)
-{
-	ListCell   *lc;
-	ListCell   *lc2;
-
-	foreach(lc, wms_an_sets_below(d->a, d->lower))
-	{
-		AnSet	   *set = lfirst(lc);
-		const AnTime *time = set->evt > 0 ? &set->times[set->evt - 1] : NULL;
-
-		if (time == NULL || !time->watermarked || !time->bounded)
-			return false;
-		*lag_us = Max(*lag_us, time->lag_us);
-		foreach(lc2, set->sources)
-			*delay_us = Max(*delay_us, ((WmsSourcePlan *) list_nth(d->a->sources, lfirst_int(lc2)))->delay_us);
-	}
-	return true;
-}
 
 /* Adds a column before the junk. */
 static AttrNumber
@@ -318,7 +290,7 @@ set_expiry(Dedup *d)
 	op->lag_us = wms_an_lag(d->a, d->lower);
 	if (d->key_time > 0)
 		leave_with_key(d);
-	else if (rows_are_bounded(d, &lag_us, &delay_us))
+	else if (wms_an_rows_bounded(d->a, d->lower, &lag_us, &delay_us))
 	{
 		op->expires = WMS_EXPIRES_WITHIN;
 		op->expires_us = delay_us;
@@ -417,6 +389,7 @@ add_op_set(Dedup *d, const bool *not_null, int ncolumns)
 	set->op = op->id;
 	set->sources = list_copy(op->input->sources);
 	set->lag_us = op->lag_us;
+	set->spread_us = wms_an_spread(d->a, d->lower) + behind;
 	for (int i = 0; i < ncolumns; i++)
 	{
 		AnTime	   *time = &set->times[i];

@@ -214,13 +214,88 @@ explain_aggregate(List **lines, const WmsAggPlan *agg)
 		line(lines, 2, "%s: state kept", agg->text);
 }
 
+static const char *
+join_text(JoinType type)
+{
+	switch (type)
+	{
+		case JOIN_INNER:
+			return "join";
+		case JOIN_LEFT:
+			return "left join";
+		case JOIN_RIGHT:
+			return "right join";
+		case JOIN_FULL:
+			return "full join";
+		case JOIN_SEMI:
+			return "exists";
+		case JOIN_ANTI:
+			return "not exists";
+		default:
+			return "unknown";
+	}
+}
+
+static char *
+range_text(const WmsJoinPlan *join)
+{
+	if (join->has_min && join->has_max)
+		return psprintf("from %s to %s", span_text(join->min_us), span_text(join->max_us));
+	return join->has_min ? psprintf("%s or more", span_text(join->min_us)) : psprintf("%s or less", span_text(join->max_us));
+}
+
+/* How long rows of a side are held. */
+static char *
+held_text(const WmsOpPlan *op, int s)
+{
+	const WmsJoinPlan *join = op->join;
+	bool		has_end = s == 0 ? join->has_max : join->has_min;
+	int64		us = (s == 0 ? join->max_us : -join->min_us) + op->lag_us;
+
+	if (!join->side[1 - s].bounded)
+		return "for ever: no watermark bounds the other side";
+	if (join->bound == WMS_BOUND_NONE || (join->bound == WMS_BOUND_RANGE && !has_end))
+		return "for ever: nothing tells when they can match no more";
+	if (join->bound == WMS_BOUND_RANGE)
+		return psprintf("until the watermark passes their event time %s %s", us < 0 ? "less" : "plus", span_text(us < 0 ? -us : us));
+	if (op->lag_us > 0)
+		return psprintf("until the watermark passes their time or window by %s", span_text(op->lag_us));
+	return "until the watermark passes their time or window";
+}
+
+static void
+explain_join(List **lines, const WmsOpPlan *op)
+{
+	const WmsJoinPlan *join = op->join;
+
+	line(lines, 0, "Operator %d: %s", op->id, join_text(join->type));
+	for (int s = 0; s < 2; s++)
+	{
+		line(lines, 1, "%s side: %s", s == 0 ? "left" : "right", join->side[s].name);
+		explain_input(lines, s == 0 ? op->input : op->input2);
+	}
+	for (int i = 0; i < op->nkeys; i++)
+		line(lines, 1, "key: %s", op->key_texts[i]);
+	if (join->bound == WMS_BOUND_SAME)
+		line(lines, 1, "times: the same event time or window on both sides");
+	else if (join->bound == WMS_BOUND_RANGE)
+		line(lines, 1, "times: right less left is %s", range_text(join));
+	if (join->condition_text)
+		line(lines, 1, "condition: %s", join->condition_text);
+	for (int s = 0; s < 2; s++)
+		line(lines, 1, "state: rows of %s are held %s", join->side[s].name, held_text(op, s));
+}
+
 static void
 explain_op(List **lines, const WmsStreamPlan *plan, const WmsOpPlan *op)
 {
+	if (op->kind == WMS_OP_JOIN)
+	{
+		explain_join(lines, op);
+		return;
+	}
 	line(lines, 0, "Operator %d: %s", op->id, kind_text(op->kind));
 	explain_input(lines, op->input);
-	if (op->input2)
-		explain_input(lines, op->input2);
 	for (int i = 0; i < op->nkeys; i++)
 		line(lines, 1, "key: %s%s", op->key_texts[i], i == op->window_key ? " (closes the group)" : "");
 	if (op->window_key >= 0)

@@ -126,6 +126,29 @@ combined_source(uint64 hash, const WmsSourcePlan *source)
 }
 
 static uint64
+combined_join(uint64 hash, const WmsJoinPlan *join)
+{
+	hash = combined_int(hash, join->type);
+	hash = combined_int(hash, join->bound);
+	hash = combined_int(hash, join->has_min);
+	hash = combined_int(hash, join->has_max);
+	hash = combined_int(hash, join->min_us);
+	hash = combined_int(hash, join->max_us);
+	for (int s = 0; s < 2; s++)
+	{
+		const WmsJoinSide *side = &join->side[s];
+
+		hash = combined_desc(hash, side->input_desc);
+		hash = combined_int(hash, side->out_count);
+		hash = combined_int(hash, side->time_column);
+		hash = combined_int(hash, side->event_column);
+		hash = combined_int(hash, side->bound_column);
+		hash = combined_int(hash, side->own_column);
+	}
+	return combined_tree(hash, join->condition);
+}
+
+static uint64
 combined_op(uint64 hash, const WmsOpPlan *op)
 {
 	hash = combined_int(hash, op->kind);
@@ -148,6 +171,8 @@ combined_op(uint64 hash, const WmsOpPlan *op)
 	}
 	hash = combined_desc(hash, op->input_desc);
 	hash = combined_desc(hash, op->out_desc);
+	if (op->join)
+		hash = combined_join(hash, op->join);
 	hash = combined_tree(hash, op->input->query);
 	return op->input2 ? combined_tree(hash, op->input2->query) : hash;
 }

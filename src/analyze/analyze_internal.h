@@ -56,7 +56,9 @@ typedef struct AnSet
 	List	   *sources;		/* all whose rows flow in */
 	AttrNumber	ord;			/* column #ord, 0: none */
 	AttrNumber	evt;			/* column that tells the rows' event time: #evt, of operators a time or a window; 0: none */
+	AttrNumber	evt2;			/* where that may be NULL: the one to take then */
 	int64		lag_us;			/* its rows' watermark is W - lag_us */
+	int64		spread_us;		/* how far different event times of one row may lie apart */
 	AnTime	   *times;			/* of each column */
 	bool	   *not_null;
 } AnSet;
@@ -77,6 +79,29 @@ typedef struct Analysis
 	List	   *window_names;	/* AnSubst *: window calls that stood in FROM -> their names there */
 } Analysis;
 
+/* An equality that rows of a join are found by: both expressions have the same type and collation. */
+typedef struct AnJoinKey
+{
+	Node	   *expr[2];
+	Oid			eq;
+	Node	   *condition;		/* as it was written */
+} AnJoinKey;
+
+/* What the conditions between the two sides of a join say. */
+typedef struct AnJoinBound
+{
+	WmsBound	bound;
+	Node	   *time[2];		/* SAME: what is equal, a raw time or a window; RANGE: the raw times */
+	AnTime		about[2];
+	bool		has_min;
+	bool		has_max;
+	int64		min_us;
+	int64		max_us;
+	bool		equality;		/* there is one, of keys or of times */
+	List	   *keys;			/* AnJoinKey * */
+	List	   *rest;			/* conditions that are none of these */
+} AnJoinBound;
+
 /* from: an expression of a level, to: what stands for it there. */
 typedef struct AnSubst
 {
@@ -90,6 +115,11 @@ extern void wms_an_notice(Analysis *a, const char *format,...) pg_attribute_prin
 extern AnSet *wms_an_set(Analysis *a, const char *name);
 extern AnSet *wms_an_add_set(Analysis *a, char *name, TupleDesc desc);
 extern int64 wms_an_lag(Analysis *a, const Query *query);
+extern int64 wms_an_spread(Analysis *a, const Query *query);
+extern bool wms_an_rows_bounded(Analysis *a, const Query *query, int64 *lag_us, int64 *delay_us);
+extern void wms_an_cut_subqueries(Analysis *a, Query *query);
+extern void wms_an_write_out_windows(Analysis *a, Query *query);
+extern void wms_an_check_sublinks(Analysis *a, Query *query);
 
 /* analyze_tree.c */
 extern void wms_an_prepare(Analysis *a, Query *query);
@@ -98,6 +128,9 @@ extern Node *wms_an_subst_node(Node *node, List *substs);
 extern void wms_an_add_subst(List **substs, Node *from, Node *to);
 extern List *wms_an_level_vars(Node *node, int except_varno);
 extern Bitmapset *wms_an_used_rtes(const Query *query);
+extern Bitmapset *wms_an_rtes_in(Node *jointree);
+extern List *wms_an_rte_parts(const RangeTblEntry *rte);
+extern void wms_an_open_from(FromExpr *from);
 extern bool wms_an_refers_outside(Query *query);
 extern bool wms_an_streamed(Analysis *a, const Query *query);
 extern List *wms_an_streamed_rtes(Analysis *a, const Query *query);
@@ -130,6 +163,7 @@ extern FuncExpr *wms_an_function_rte_call(const RangeTblEntry *rte);
 extern bool wms_an_not_null(Analysis *a, Query *query, Node *expr);
 extern Node *wms_an_bound(Node *range, bool upper, Oid time_type);
 extern Node *wms_an_shifted(Node *time, Oid time_type, int64 us);
+extern Node *wms_an_window_of_bound(Node *bound, const AnTime *time);
 extern Node *wms_an_event_of(Node *argument, Oid time_type);
 extern Node *wms_an_range(Node *lower, Node *upper, Oid time_type);
 extern Oid	wms_an_range_type(Oid time_type);
@@ -153,6 +187,18 @@ extern void wms_an_refuse_sessions(Analysis *a, Query *query, Node *expr);
 extern void wms_an_write_out_union(Query *query);
 extern void wms_an_cut_dedup(Analysis *a, Query *query);
 
+/* analyze_join_tree.c */
+extern List *wms_an_conjuncts(Node *quals);
+extern Bitmapset *wms_an_rels_of(Node *expr);
+extern void wms_an_cut_joins(Analysis *a, Query *query, bool with_time);
+
+/* analyze_join_bound.c */
+extern bool wms_an_is_equality(Node *condition);
+extern void wms_an_read_join(Analysis *a, Query *query, Bitmapset **rels, List *conditions, JoinType type, AnJoinBound *bound);
+
+/* analyze_join.c */
+extern void wms_an_cut_join(Analysis *a, Query *query, Node **place, bool with_time);
+
 /* analyze_output.c */
 extern void wms_an_output(Analysis *a, Query *query, WmsStreamPlan *plan);
 
@@ -167,7 +213,12 @@ extern void wms_no_clause(Analysis *a, const char *clause, int location, const c
 extern void wms_no_order_or_limit(Analysis *a, const char *clause, int location);
 extern void wms_no_distinct_order(Analysis *a, Node *where, int location);
 extern void wms_no_clock_here(Analysis *a, Node *where, const char *what);
-extern void wms_no_join_yet(Analysis *a, Node *where);
+extern void wms_no_stream_here(Analysis *a, Node *where);
+extern void wms_no_join_equality(Analysis *a, Node *where);
+extern void wms_no_join_bound(Analysis *a, Node *where, JoinType type, const char *side, const char *condition, bool watermark);
+extern void wms_no_join_subquery(Analysis *a, Node *where);
+extern void wms_no_join_condition(Analysis *a, Node *where);
+extern void wms_no_months_in_range(Analysis *a, Node *where);
 extern void wms_no_volatile(Analysis *a, Oid function, int location);
 extern void wms_no_outer_reference(Analysis *a);
 extern void wms_no_nullable_stream(Analysis *a);

@@ -72,6 +72,40 @@ wms_an_lag(Analysis *a, const Query *query)
 	return lag_us;
 }
 
+/* How far different event times of a row may lie apart. */
+int64
+wms_an_spread(Analysis *a, const Query *query)
+{
+	int64		spread_us = 0;
+	ListCell   *lc;
+
+	foreach(lc, wms_an_sets_below(a, query))
+		spread_us = Max(spread_us, ((AnSet *) lfirst(lc))->spread_us);
+	return spread_us;
+}
+
+/* Has every row that a query reads an event time over which a watermark moves?  Its lag, and the longest delay. */
+bool
+wms_an_rows_bounded(Analysis *a, const Query *query, int64 *lag_us, int64 *delay_us)
+{
+	ListCell   *lc;
+	ListCell   *lc2;
+
+	foreach(lc, wms_an_sets_below(a, query))
+	{
+		AnSet	   *set = lfirst(lc);
+		const AnTime *time = set->evt > 0 ? &set->times[set->evt - 1] : NULL;
+		const AnTime *time2 = set->evt2 > 0 ? &set->times[set->evt2 - 1] : time;
+
+		if (time == NULL || !time->watermarked || !time->bounded || !time2->bounded || (time == time2 && time->nullable))
+			return false;
+		*lag_us = Max(*lag_us, Max(time->lag_us, time2->lag_us));
+		foreach(lc2, set->sources)
+			*delay_us = Max(*delay_us, ((WmsSourcePlan *) list_nth(a->sources, lfirst_int(lc2)))->delay_us);
+	}
+	return true;
+}
+
 void
 wms_an_notice(Analysis *a, const char *format,...)
 {
@@ -274,15 +308,15 @@ hidden_stream_walker(Node *node, void *arg)
 	if (IsA(node, Query))
 	{
 		if (wms_an_streamed(a, (Query *) node))
-			wms_no_join_yet(a, NULL);
+			wms_no_stream_here(a, NULL);
 		return query_tree_walker((Query *) node, hidden_stream_walker, a, 0);
 	}
 	return expression_tree_walker(node, hidden_stream_walker, a);
 }
 
 /* Streams in sublinks, of the level or of what it joins, are joins. */
-static void
-check_sublinks(Analysis *a, Query *query)
+void
+wms_an_check_sublinks(Analysis *a, Query *query)
 {
 	ListCell   *lc;
 
@@ -366,8 +400,8 @@ check_order_and_limit(Analysis *a, Query *query, int order_location)
 /* ---------------------------------------------------------------- windows in FROM */
 
 /* Calls that give exactly one row are written where they are used, and leave FROM. */
-static void
-write_out_scalar_windows(Analysis *a, Query *query)
+void
+wms_an_write_out_windows(Analysis *a, Query *query)
 {
 	for (int i = 1; i <= list_length(query->rtable); i++)
 	{
@@ -501,8 +535,8 @@ distinct_rows(Analysis *a, Query *query, int order_location)
 
 static void cut_level(Analysis *a, Query *query, bool top);
 
-static void
-cut_subqueries(Analysis *a, Query *query)
+void
+wms_an_cut_subqueries(Analysis *a, Query *query)
 {
 	Bitmapset  *used = wms_an_used_rtes(query);
 	int			i = -1;
@@ -517,18 +551,14 @@ cut_subqueries(Analysis *a, Query *query)
 }
 
 static void
-check_from(Analysis *a, Query *query, bool top)
+check_from(Analysis *a, Query *query)
 {
-	if (!top && wms_an_refers_outside(query))
-		wms_no_outer_reference(a);
-	else if (query->setOperations)
+	if (query->setOperations)
 		check_union(a, query, query->setOperations);
-	else if (list_length(wms_an_streamed_rtes(a, query)) > 1)
-		wms_no_join_yet(a, NULL);
 	else if (stream_may_be_null(a, query, (Node *) query->jointree, false))
 		wms_no_nullable_stream(a);
 	if (a->refusal == NULL)
-		check_sublinks(a, query);
+		wms_an_check_sublinks(a, query);
 }
 
 static void
@@ -539,14 +569,20 @@ cut_level(Analysis *a, Query *query, bool top)
 	exprLocation(get_sortgroupclause_expr(linitial(query->sortClause), query->targetList)) : -1;
 
 	wms_an_write_out_union(query);
-	cut_subqueries(a, query);
+	wms_an_cut_subqueries(a, query);
+	if (a->refusal == NULL && !top && wms_an_refers_outside(query))
+		wms_no_outer_reference(a);
+	if (a->refusal == NULL && query->setOperations == NULL)
+	{
+		wms_an_write_out_windows(a, query);
+		wms_an_cut_joins(a, query, !top || query->distinctClause != NIL);
+	}
 	if (a->refusal == NULL)
-		check_from(a, query, top);
+		check_from(a, query);
 	if (a->refusal)
 		return;
 	if (query->setOperations == NULL)
 	{
-		write_out_scalar_windows(a, query);
 		wms_an_pull_up(a, query);
 		if (query->hasAggs || query->groupClause || query->groupingSets || query->havingQual)
 			wms_an_cut_group(a, query);
@@ -594,9 +630,9 @@ check_below(Analysis *a)
 
 		if (below == NULL)
 			continue;
-		cut_subqueries(a, below);
+		wms_an_cut_subqueries(a, below);
 		if (a->refusal == NULL)
-			check_from(a, below, true);
+			check_from(a, below);
 	}
 }
 

@@ -65,7 +65,77 @@ wms_no_mixed_union(Analysis *a)
 		   "a branch of UNION ALL reads no stream");
 }
 
-/* ---------------------------------------------------------------- not there yet */
+/* ---------------------------------------------------------------- joins and DISTINCT */
+
+void
+wms_no_stream_here(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, where ? exprLocation(where) : -1,
+		   "Put it into FROM, or into [NOT] EXISTS (SELECT ... FROM the stream WHERE ...), joined to other conditions of WHERE by AND.",
+		   "a stream cannot be read here");
+}
+
+void
+wms_no_join_equality(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, where ? exprLocation(where) : -1, "Add a condition such as a.key = b.key to those between the two streams.",
+		   "a join of two streams needs at least one equality between them");
+}
+
+static const char *
+join_name(JoinType type)
+{
+	switch (type)
+	{
+		case JOIN_LEFT:
+			return "a LEFT JOIN";
+		case JOIN_RIGHT:
+			return "a RIGHT JOIN";
+		case JOIN_FULL:
+			return "a FULL JOIN";
+		case JOIN_SEMI:
+			return "EXISTS";
+		case JOIN_ANTI:
+			return "NOT EXISTS";
+		default:
+			return "a join";
+	}
+}
+
+/* side, condition: what would bound it; watermark: the other side has none. */
+void
+wms_no_join_bound(Analysis *a, Node *where, JoinType type, const char *side, const char *condition, bool watermark)
+{
+	const char *hint;
+
+	if (watermark)
+		hint = psprintf("No watermark tells when a matching row can come no more: give the other stream a delay in its watermark(), and bound the times, for example by %s.", condition);
+	else
+		hint = psprintf("Add a condition that tells how late a matching row can come, for example %s, or an equality of event times or of windows.", condition);
+	SAY_NO(a, NOT_SUPPORTED, where ? exprLocation(where) : -1, hint,
+		   "%s of streams needs a bound on the event time, or rows of \"%s\" could never be given up", join_name(type), side);
+}
+
+void
+wms_no_join_subquery(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, where ? exprLocation(where) : -1, "Join the static table to one of the streams, or to the result of the join.",
+		   "a subquery cannot stand in a condition between two streams of an outer join, EXISTS or NOT EXISTS");
+}
+
+void
+wms_no_join_condition(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, where ? exprLocation(where) : -1, "Join the streams one after the other, each with its own conditions.",
+		   "a condition of a join refers to a table outside of it");
+}
+
+void
+wms_no_months_in_range(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, where ? exprLocation(where) : -1, "Write days or hours: a month is not always of the same length.",
+		   "a time range between two streams cannot be given in months");
+}
 
 void
 wms_no_distinct_order(Analysis *a, Node *where, int location)
@@ -80,13 +150,6 @@ wms_no_clock_here(Analysis *a, Node *where, const char *what)
 {
 	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Group by the window instead.",
 		   "windows of the clock are for aggregates, not for %s", what);
-}
-
-void
-wms_no_join_yet(Analysis *a, Node *where)
-{
-	SAY_NO(a, NOT_SUPPORTED, where ? exprLocation(where) : -1, "Join a stream with static tables only.",
-		   "joins of two streams are not available yet");
 }
 
 /* ---------------------------------------------------------------- arguments */

@@ -192,6 +192,24 @@ wms_an_shifted(Node *time, Oid time_type, int64 us)
 								 list_make2(time, by), InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
 }
 
+/*
+ * The window that a bound tells.  One bound of a cumulating window does not tell which; then it is one that ends when the
+ * last window with this bound does.
+ */
+Node *
+wms_an_window_of_bound(Node *bound, const AnTime *time)
+{
+	int64		size = time->window.size;
+	Node	   *other;
+
+	if (time->window.kind == WMS_WINDOW_GRID && IsA(bound, FuncExpr))	/* lower(window), upper(window) */
+		return copyObject(linitial(((FuncExpr *) bound)->args));
+	other = wms_an_shifted(copyObject(bound), time->type, time->kind == AN_LOWER ? size : -size);
+	if (time->kind == AN_LOWER)
+		return wms_an_range(copyObject(bound), other, time->type);
+	return wms_an_range(other, copyObject(bound), time->type);
+}
+
 /* The event time that a window is made of: a time as it is; a smaller window stands for its last microsecond. */
 Node *
 wms_an_event_of(Node *argument, Oid time_type)

@@ -493,6 +493,35 @@ collect_used(Node *node, Bitmapset **used)
 	}
 }
 
+/* The same of a part of FROM. */
+Bitmapset *
+wms_an_rtes_in(Node *jointree)
+{
+	Bitmapset  *used = NULL;
+
+	collect_used(jointree, &used);
+	return used;
+}
+
+/* What an entry of FROM is made of, as far as it may refer to others of its level. */
+List *
+wms_an_rte_parts(const RangeTblEntry *rte)
+{
+	switch (rte->rtekind)
+	{
+		case RTE_SUBQUERY:
+			return list_make1(rte->subquery);
+		case RTE_FUNCTION:
+			return rte->functions;
+		case RTE_TABLEFUNC:
+			return list_make1(rte->tablefunc);
+		case RTE_VALUES:
+			return rte->values_lists;
+		default:
+			return NIL;
+	}
+}
+
 static void
 collect_setop_used(Node *node, Bitmapset **used)
 {
@@ -750,8 +779,8 @@ without_rte(Node *node, int rtindex, bool *found)
 }
 
 /* FROM items that are FromExprs are opened: (a, (b, c WHERE x)) WHERE y is (a, b, c) WHERE x AND y. */
-static void
-open_from_items(FromExpr *from)
+void
+wms_an_open_from(FromExpr *from)
 {
 	List	   *items = NIL;
 	List	   *quals = NIL;
@@ -766,7 +795,7 @@ open_from_items(FromExpr *from)
 			items = lappend(items, inner);
 			continue;
 		}
-		open_from_items(inner);
+		wms_an_open_from(inner);
 		items = list_concat(items, inner->fromlist);
 		if (inner->quals)
 			quals = lappend(quals, inner->quals);
@@ -787,7 +816,7 @@ wms_an_remove_rte(Query *query, int rtindex, bool really)
 	if (found && really)
 	{
 		query->jointree = castNode(FromExpr, result);
-		open_from_items(query->jointree);
+		wms_an_open_from(query->jointree);
 	}
 	return found;
 }
@@ -890,7 +919,7 @@ wms_an_pull_up(Analysis *a, Query *query)
 			/* replacing made new nodes: start over */
 			i = -1;
 		}
-		open_from_items(query->jointree);
+		wms_an_open_from(query->jointree);
 	}
 }
 
@@ -963,13 +992,13 @@ carry_through_union(Analysis *a, Query *query, const char *name)
 	return insert_column(query, (Node *) makeVar(first, attno, carried_type(name), -1, InvalidOid, 0), name);
 }
 
-/* The event time of a set's rows, with the type that #evt has: a window stands for its last microsecond. */
+/* A column as event time, with the type that #evt has: a window stands for its last microsecond. */
 static Node *
-event_time_of_set(const AnSet *set, int rtindex)
+column_as_event_time(const AnSet *set, int rtindex, int column)
 {
-	Form_pg_attribute att = TupleDescAttr(set->desc, set->evt - 1);
-	const AnTime *time = &set->times[set->evt - 1];
-	Node	   *result = (Node *) makeVar(rtindex, set->evt, att->atttypid, att->atttypmod, InvalidOid, 0);
+	Form_pg_attribute att = TupleDescAttr(set->desc, column - 1);
+	const AnTime *time = &set->times[column - 1];
+	Node	   *result = (Node *) makeVar(rtindex, column, att->atttypid, att->atttypmod, InvalidOid, 0);
 
 	if (time->kind == AN_WINDOW)
 		result = wms_an_shifted(wms_an_bound(result, true, time->type), time->type, -1);
@@ -978,6 +1007,21 @@ event_time_of_set(const AnSet *set, int rtindex)
 									   list_make2(makeConst(TEXTOID, -1, DEFAULT_COLLATION_OID, -1, CStringGetTextDatum("UTC"), false, false), result),
 									   InvalidOid, DEFAULT_COLLATION_OID, COERCE_EXPLICIT_CALL);
 	return result;
+}
+
+static Node *
+event_time_of_set(const AnSet *set, int rtindex)
+{
+	Node	   *time = column_as_event_time(set, rtindex, set->evt);
+	CoalesceExpr *either;
+
+	if (set->evt2 == 0)
+		return time;
+	either = makeNode(CoalesceExpr);
+	either->coalescetype = TIMESTAMPTZOID;
+	either->args = list_make2(time, column_as_event_time(set, rtindex, set->evt2));
+	either->location = -1;
+	return (Node *) either;
 }
 
 /* Does the hidden column come in with the rows of a query? */

@@ -132,6 +132,13 @@
 #define WmsForgetGroupEntry(query) ((void) 0)
 #endif
 
+/* Columns say from 16 on which outer joins may make them NULL; one that is not there any more must not be among these. */
+#if PG_VERSION_NUM >= 160000
+#define WmsWithoutNulling(node, rtindex) remove_nulling_relids(node, bms_make_singleton(rtindex), NULL)
+#else
+#define WmsWithoutNulling(node, rtindex) (node)
+#endif
+
 /* For what must be told from what another server wrote. */
 #define WMS_SERVER_VERSION PG_VERSION_NUM
 
