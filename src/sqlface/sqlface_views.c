@@ -23,10 +23,12 @@
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/pg_lsn.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "registry/registry.h"
 #include "shared/shared.h"
+#include "state/state.h"
 #include "source/source.h"
 
 PG_FUNCTION_INFO_V1(wms_sql_streams);
@@ -162,6 +164,19 @@ database_has_worker(void)
 	return attached;
 }
 
+/* No worker has run a batch of it since the server started: what the last batch left is in the log. */
+static void
+look_into_log(const WmsStreamDef *def, LiveStream *live)
+{
+	WmsFigures *figures = &live->figures;
+
+	if (figures->last_batch_at != 0 || !live->visible || def->foreign ||
+		!wms_state_read_progress(def->stream, GetActiveSnapshot(), &figures->progress))
+		return;
+	live->known = true;
+	figures->next_close = figures->next_close_event = WMS_TIME_MAX;
+}
+
 static void
 look_at(const WmsStreamDef *def, LiveStream *live)
 {
@@ -172,13 +187,18 @@ look_at(const WmsStreamDef *def, LiveStream *live)
 	live->has_worker = database_has_worker();
 	live->in_shared = slot != NULL && !def->foreign;
 	if (!live->in_shared)
+	{
+		look_into_log(def, live);
+		live->upto = live->figures.progress.position;
 		return;
+	}
 
 	live->status = (WmsStatus) pg_atomic_read_u32(&slot->status);
 	live->known = live->visible;
 	live->caught_up_at = (TimestampTz) pg_atomic_read_u64(&slot->caught_up_at);
 	live->upto = pg_atomic_read_u64(&slot->done_lsn);
 	wms_stream_figures(slot, &live->figures, live->error);
+	look_into_log(def, live);
 	live->upto = Max(live->upto, live->figures.progress.position);
 }
 
@@ -453,7 +473,8 @@ wms_sql_stat_sources(PG_FUNCTION_ARGS)
 
 		look_at(def, &live);
 		for (int i = 0; i < Min(live.figures.progress.nsources, WMS_MAX_SOURCES); i++)
-			put_source(fcinfo, def->stream, &live, i);
+			if (OidIsValid(live.figures.source_relid[i]))
+				put_source(fcinfo, def->stream, &live, i);
 	}
 	return (Datum) 0;
 }
