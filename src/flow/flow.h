@@ -40,6 +40,17 @@ extern const WmsStateOps *wms_flow_state_ops(WmsFlow *flow, int *nops);
 /* One batch.  begin; row for each change of a source table (others are ignored); fire or not; the caller prepares the state and commits. */
 extern void wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryContext batch);
 extern void wms_flow_row(WmsFlow *flow, const WmsChange *change);
+/*
+ * on_error = skip: rows of the batch that failed before are put aside.  single: rows are worked on one by one, so that the one that
+ * fails is known: wms_flow_failed_row gives its number in the batch, -1 while it is not known.
+ */
+typedef struct WmsSkip
+{
+	int64		row;			/* number of the change in the batch */
+	char	   *error;
+} WmsSkip;
+extern void wms_flow_set_skips(WmsFlow *flow, List *skips, bool single);
+extern int64 wms_flow_failed_row(const WmsFlow *flow);
 extern void wms_flow_fed(WmsFlow *flow);	/* all rows of the batch are in */
 /* W as the sources say now, by the rules of watermark policy and idleness. */
 extern WmsTime wms_flow_watermark(WmsFlow *flow);

@@ -80,6 +80,7 @@ wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryCont
 	flow->nrows = 0;
 	flow->row_bytes = 0;
 	flow->first_ord = 0;
+	flow->fed = 0;
 	flow->rows = palloc(sizeof(FlowRow) * FLOW_CHUNK_ROWS);
 	flow->nresult = 0;
 	flow->fired = false;

@@ -179,6 +179,9 @@ struct WmsFlow
 	int			nrows;
 	Size		row_bytes;
 	int64		first_ord;		/* number of rows[0] */
+	int64		fed;			/* changes of the batch so far */
+	List	   *skips;			/* WmsSkip *: rows that failed before */
+	bool		single;			/* a chunk is one row */
 	WmsTime		old_watermark;	/* W of the last firing: late tests */
 	Tuplestorestate *result;	/* finished rows of this batch, the sink's */
 	int64		nresult;

@@ -72,7 +72,7 @@ number_row(WmsFlow *flow, FlowSource *source, const WmsChange *change)
 }
 
 static void
-put_aside(WmsFlow *flow, FlowRow *row, WmsReason reason)
+put_aside(WmsFlow *flow, FlowRow *row, WmsReason reason, const char *error)
 {
 	static const WmsCounter counters[] = {WMS_COUNT_LATE, WMS_COUNT_NO_TIME, WMS_COUNT_FUTURE, WMS_COUNT_ERROR};
 	WmsSourcePlan *plan = flow->sources[row->source].plan;
@@ -83,7 +83,7 @@ put_aside(WmsFlow *flow, FlowRow *row, WmsReason reason)
 		return;
 	old = MemoryContextSwitchTo(flow->batch);
 	wms_late_put(flow->late, plan->relid, flow->sources[row->source].table_desc, row->tuple, WmsTimeIsFinite(row->time), row->time,
-				 flow->old_watermark, reason, NULL);
+				 flow->old_watermark, reason, error);
 	MemoryContextSwitchTo(old);
 }
 
@@ -95,7 +95,7 @@ settle_rows(WmsFlow *flow)
 		FlowRow    *row = &flow->rows[i];
 
 		if ((row->marks & (FLOW_ROW_DROPPED | FLOW_ROW_KEPT)) == FLOW_ROW_DROPPED)
-			put_aside(flow, row, WMS_REASON_LATE);
+			put_aside(flow, row, WMS_REASON_LATE, NULL);
 	}
 	flow->first_ord += flow->nrows;
 	flow->nrows = 0;
@@ -165,13 +165,13 @@ judge_time(WmsFlow *flow, FlowSource *source, FlowRow *row, TupleTableSlot *slot
 	value = ExecEvalExprSwitchContext(source->time, flow->row, &isnull);
 	if (isnull || !WmsTimeIsFinite(DatumGetTimestampTz(value)))
 	{
-		put_aside(flow, row, WMS_REASON_NO_TIME);
+		put_aside(flow, row, WMS_REASON_NO_TIME, NULL);
 		return false;
 	}
 	row->time = DatumGetTimestampTz(value);
 	if (flow->def->max_future_us >= 0 && row->time > wms_time_add(flow->started_at, flow->def->max_future_us))
 	{
-		put_aside(flow, row, WMS_REASON_FUTURE);
+		put_aside(flow, row, WMS_REASON_FUTURE, NULL);
 		return false;
 	}
 	progress->max_time[index] = wms_watermark_advance(progress->max_time[index], row->time);
@@ -298,6 +298,40 @@ feed_row(WmsFlow *flow, FlowSource *source, const WmsChange *change)
 	accept_row(flow, source, ord);
 }
 
+/* The error that this row met when it was tried before; NULL: none. */
+static const char *
+error_of(WmsFlow *flow, int64 number)
+{
+	ListCell   *lc;
+
+	foreach(lc, flow->skips)
+		if (((WmsSkip *) lfirst(lc))->row == number)
+			return ((WmsSkip *) lfirst(lc))->error;
+	return NULL;
+}
+
+static void
+feed_or_skip(WmsFlow *flow, FlowSource *source, const WmsChange *change, const char *error)
+{
+	if (error == NULL)
+		feed_row(flow, source, change);
+	else
+		put_aside(flow, row_of(flow, number_row(flow, source, change)), WMS_REASON_ERROR, error);
+}
+
+void
+wms_flow_set_skips(WmsFlow *flow, List *skips, bool single)
+{
+	flow->skips = skips;
+	flow->single = single;
+}
+
+int64
+wms_flow_failed_row(const WmsFlow *flow)
+{
+	return flow->buffered && !flow->single ? -1 : flow->fed - 1;
+}
+
 static void
 count_change(WmsFlow *flow, const WmsChange *change, bool reads)
 {
@@ -310,7 +344,9 @@ wms_flow_row(WmsFlow *flow, const WmsChange *change)
 {
 	MemoryContext old;
 	bool		reads = false;
+	const char *error = flow->skips == NIL ? NULL : error_of(flow, flow->fed);
 
+	flow->fed++;
 	old = MemoryContextSwitchTo(flow->row->ecxt_per_tuple_memory);
 	for (int i = 0; i < flow->plan->nsources; i++)
 	{
@@ -323,7 +359,7 @@ wms_flow_row(WmsFlow *flow, const WmsChange *change)
 			continue;
 		flow->progress->source_rows[i]++;
 		flow->source_had_rows[i] = true;
-		feed_row(flow, source, change);
+		feed_or_skip(flow, source, change, error);
 	}
 	if (reads && change->kind == WMS_CHANGE_INSERT)
 		flow->progress->counters[WMS_COUNT_INPUT]++;
@@ -333,7 +369,7 @@ wms_flow_row(WmsFlow *flow, const WmsChange *change)
 		settle_rows(flow);
 	MemoryContextSwitchTo(old);
 	ResetExprContext(flow->row);
-	if (flow->nrows >= FLOW_CHUNK_ROWS || flow->row_bytes >= FLOW_CHUNK_BYTES)
+	if (flow->single || flow->nrows >= FLOW_CHUNK_ROWS || flow->row_bytes >= FLOW_CHUNK_BYTES)
 		wms_flow_chunk_end(flow);
 }
 

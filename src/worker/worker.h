@@ -52,6 +52,9 @@ typedef struct WmsRunner
 	List	   *queue;			/* WmsBatch *, not consumed yet, oldest first; lives in context */
 	int64		queue_bytes;
 	bool		behind;			/* batches were missed: needs a rewind */
+	List	   *skips;			/* WmsSkip *: rows of the batch at hand that failed; in skip_context */
+	bool		single;			/* its rows are worked on one by one, to find the one that fails */
+	MemoryContext skip_context;	/* reset when the batch is done */
 	bool		unfired;		/* rows were fed and wait for the next firing */
 	XLogRecPtr	command_after;	/* commands apply when everything before this was consumed */
 	TimestampTz retry_at;		/* blocked: when to try again */

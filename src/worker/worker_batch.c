@@ -131,6 +131,7 @@ feed(WmsRunner *runner, WmsBatch *batch)
 	WmsChange	change;
 	uint64		n = 0;
 
+	wms_flow_set_skips(runner->flow, runner->skips, runner->single);
 	wms_batch_rewind(batch, runner->progress.position);
 	while (wms_batch_next(batch, &change))
 	{
@@ -386,11 +387,50 @@ clean_up(WmsRunner *runner)
 }
 
 static void
-handle_error(WmsRunner *runner, ErrorData *edata)
+forget_skips(WmsRunner *runner)
+{
+	if (runner->skips == NIL && !runner->single)
+		return;
+	runner->skips = NIL;
+	runner->single = false;
+	MemoryContextReset(runner->skip_context);
+}
+
+/*
+ * on_error = skip: the batch is run again without the row that raised the error, which first may have to be found.  All that the
+ * batch had done is undone, for a row that fails in its second aggregate has changed the first.
+ */
+static bool
+skip_row(WmsRunner *runner, ErrorData *edata, int64 row)
+{
+	MemoryContext old;
+	WmsSkip    *skip;
+
+	if (!runner->def->skip_errors || !where.in_rows || is_transient(edata->sqlerrcode) ||
+		ERRCODE_TO_CATEGORY(edata->sqlerrcode) == ERRCODE_INTERNAL_ERROR || edata->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		return false;
+	if (row < 0)
+	{
+		runner->single = true;
+		return true;
+	}
+	old = MemoryContextSwitchTo(runner->skip_context);
+	skip = palloc(sizeof(WmsSkip));
+	skip->row = row;
+	skip->error = pstrdup(edata->message);
+	runner->skips = lappend(runner->skips, skip);
+	MemoryContextSwitchTo(old);
+	return true;
+}
+
+static void
+handle_error(WmsRunner *runner, ErrorData *edata, int64 row)
 {
 	bool		timed_out = wms_batch_clock_stop();
 	char	   *reason;
 
+	if (!timed_out && skip_row(runner, edata, row))
+		return;
 	StartTransactionCommand();
 	MemoryContextSwitchTo(wms_batch_context);
 	reason = describe_error(edata, timed_out);
@@ -412,6 +452,7 @@ wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	MemoryContext old = CurrentMemoryContext;
 	ErrorData  *volatile edata = NULL;
 	volatile bool done = false;
+	volatile int64 failed_row = -1;
 
 	where.in_rows = false;
 	wms_current_stream = runner->name;
@@ -428,13 +469,15 @@ wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 		EmitErrorReport();
 		FlushErrorState();
 		AbortOutOfAnyTransaction();
+		if (runner->flow)
+			failed_row = wms_flow_failed_row(runner->flow);
 		clean_up(runner);
 	}
 	PG_END_TRY();
 	wms_after_owner();
 	replorigin_session_origin = DoNotReplicateId;
 	if (edata)
-		handle_error(runner, edata);
+		handle_error(runner, edata, failed_row);
 	else if (done)
 	{
 		if (runner->flow)
@@ -442,6 +485,8 @@ wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 		if (runner->has_position)
 			set_figures(runner, batch ? batch->nrows : 0);
 		runner->retries = runner->timeouts = 0;
+		if (batch)
+			forget_skips(runner);
 		unblock(runner);
 	}
 	wms_current_stream = NULL;

@@ -61,6 +61,10 @@ let_queue_go(WmsRunner *runner)
 	list_free(runner->queue);
 	runner->queue = NIL;
 	runner->queue_bytes = 0;
+	/* rows of another batch would have these numbers */
+	runner->skips = NIL;
+	runner->single = false;
+	MemoryContextReset(runner->skip_context);
 }
 
 /* Everything of the stream in this process and in shared memory goes; the log stays. */
@@ -147,6 +151,7 @@ add_runner(Oid stream)
 	runner->stream = stream;
 	runner->context = context;
 	runner->flow_context = AllocSetContextCreate(context, "wmstream flow of a stream", ALLOCSET_SMALL_SIZES);
+	runner->skip_context = AllocSetContextCreate(context, "wmstream rows that failed", ALLOCSET_SMALL_SIZES);
 	runner->def_context = AllocSetContextCreate(context, "wmstream definition", ALLOCSET_SMALL_SIZES);
 	runner->slot = wms_stream_slot(stream, true);
 	runner->status = WMS_STARTING;
