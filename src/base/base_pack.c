@@ -18,11 +18,14 @@
 
 #include "base/base.h"
 
-static void
+/* Room for a fixed-length value and the gap before it was made beforehand. */
+static inline void
 pad_to(StringInfo into, int start, Size offset)
 {
-	while ((Size) (into->len - start) < offset)
-		appendStringInfoCharMacro(into, '\0');
+	int			gap = start + (int) offset - into->len;
+
+	memset(into->data + into->len, 0, gap);
+	into->len += gap;
 }
 
 static void
@@ -43,6 +46,7 @@ pack_varlena(StringInfo into, int start, Form_pg_attribute att, Datum value)
 	}
 	else
 	{
+		enlargeStringInfo(into, MAXIMUM_ALIGNOF);
 		pad_to(into, start, att_align_nominal(into->len - start, att->attalign));
 		appendBinaryStringInfo(into, (char *) flat, VARSIZE(flat));
 	}
@@ -65,10 +69,10 @@ pack_value(StringInfo into, int start, Form_pg_attribute att, Datum value)
 		appendBinaryStringInfo(into, str, strlen(str) + 1);
 		return;
 	}
+	enlargeStringInfo(into, MAXIMUM_ALIGNOF + sizeof(Datum));
 	pad_to(into, start, att_align_nominal(into->len - start, att->attalign));
 	if (att->attbyval)
 	{
-		enlargeStringInfo(into, sizeof(Datum));
 		store_att_byval(into->data + into->len, value, att->attlen);
 		into->len += att->attlen;
 	}
@@ -83,8 +87,9 @@ wms_pack(StringInfo into, TupleDesc desc, const Datum *values, const bool *isnul
 	int			nbytes = (desc->natts + 7) / 8;
 
 	Assert(start == MAXALIGN(start));
-	for (int i = 0; i < nbytes; i++)
-		appendStringInfoCharMacro(into, '\0');
+	enlargeStringInfo(into, nbytes);
+	memset(into->data + into->len, 0, nbytes);
+	into->len += nbytes;
 	for (int i = 0; i < desc->natts; i++)
 	{
 		if (isnull[i])
