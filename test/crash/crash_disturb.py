@@ -15,16 +15,19 @@ import time
 from wmstest.pq import PgError
 from wmstest.server import wait_for
 
-from crash_streams import WORKER
+from crash_streams import STREAMS, TABLES_IN_USE, WORKER
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SOURCES = os.path.join(HERE, "..", "..", "src")
 POINT = re.compile(r'\bWMS_POINT\("([^"]+)"\)')
 POINT_FILE = "test_point.conf"
-ACTIONS = ["crash", "fatal", "error", "error/40001"]
+ACTIONS = ["crash", "wait", "fatal", "error", "error/40001"]
 CRASHED = "all server processes terminated; reinitializing"      # in the server's log, when no connection of before is left
 PATIENCE = 20                                                    # seconds until the load must have come to a point
 
+def sign_of(point, action):
+    """What the server's log says when the action was done at the point."""
+    return {"crash": CRASHED, "wait": f'test point "{re.escape(point)}": waiting'}.get(action, f'test point "{re.escape(point)}" reached')
 
 def points():
     """Names of all test points, in the order in which they stand in the sources."""
@@ -36,7 +39,6 @@ def points():
                     found += POINT.findall(source.read())
     return list(dict.fromkeys(found))
 
-
 class Log:
     """What the server writes to its log from now on."""
 
@@ -47,7 +49,6 @@ class Log:
         with open(self.path, encoding="utf-8", errors="replace") as log:
             log.seek(self.start)
             return re.search(pattern, log.read())
-
 
 class Disturber:
     """Does harm to one server. db: a connection that is connected again here when the harm broke it."""
@@ -94,7 +95,7 @@ class Disturber:
 
     def at_point(self, point, action, provoke):
         """Waits until the load, or else provoke(), came to the point and the action was done there; then it is cleared."""
-        log, pattern = Log(self.server), CRASHED if action == "crash" else f'test point "{re.escape(point)}" reached'
+        log, pattern = Log(self.server), sign_of(point, action)
         self.set_point(f"{point}:{action}")
         try:
             if not self.happens(log, pattern, 3):
@@ -103,11 +104,31 @@ class Disturber:
                 except PgError:
                     pass                                                   # what it wanted is what the point prevented
                 wait_for(lambda: log.has(pattern), PATIENCE, f"point {point} being reached")
+            if action == "wait":
+                self.wait_with_each(point)
         finally:
             self.set_point("")
         if action == "crash":
             self.crashed()
         self.back()
+
+    def wait_with_each(self, point):
+        """The worker waits at the point; then it waits there once more with each stream that comes to it."""
+        self.look_and_vacuum()
+        for stream in STREAMS:
+            log = Log(self.server)
+            self.set_point(f"{point}:wait:{stream.name}")
+            if self.happens(log, sign_of(point, "wait"), 1):
+                self.look_and_vacuum()
+
+    def look_and_vacuum(self):
+        """While a worker stands in the middle of its transaction: a row that others take for aborted is lost for good, were it
+        committed ten times (the xid of a process that only decodes is in nobody's snapshot)."""
+        tables = [table for table, in self.db.execute(TABLES_IN_USE)]
+        for table in tables:
+            self.db.execute(f"SELECT count(*) FROM {table}")
+        for table in tables:
+            self.db.execute(f"VACUUM {table}")
 
     @staticmethod
     def happens(log, pattern, seconds):

@@ -13,7 +13,7 @@ import time
 
 from wmstest.pq import Connection, ConnectionLost, PgError
 
-from crash_streams import STREAMS, WORKER
+from crash_streams import STREAMS, TABLES_IN_USE, WORKER
 
 BEGINNING = datetime.datetime(2024, 3, 1)
 MINUTE, HOUR = 60, 3600                                          # seconds of event time
@@ -300,7 +300,7 @@ class Vacuumer(Session):
         return self.rng.uniform(0.02, 0.2)
 
     def turn(self):
-        tables = self.db.execute("SELECT c.oid::regclass FROM pg_catalog.pg_class c WHERE relkind = 'r' AND relnamespace IN ('public'::regnamespace, 'wmstream'::regnamespace)")
+        tables = self.db.execute(TABLES_IN_USE)
         for table, in self.rng.sample(tables, len(tables)):
             self.db.execute(f"VACUUM (INDEX_CLEANUP ON) {table}")
         if self.rng.random() < 0.1:

@@ -23,6 +23,8 @@ CREATE FUNCTION write_audit() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN INSERT INTO public.audit VALUES (new.era, new.start, new.page, new.n, current_user); RETURN NULL; END $$;
 """
 WORKER = """SELECT pid FROM pg_catalog.pg_stat_activity WHERE backend_type LIKE 'wmstream%' AND datname = pg_catalog.current_database()"""
+TABLES_IN_USE = """SELECT c.oid::regclass FROM pg_catalog.pg_class c
+                   WHERE relkind = 'r' AND relnamespace IN ('public'::regnamespace, 'wmstream'::regnamespace) ORDER BY relname"""
 AUDIT_TRIGGER = "CREATE TRIGGER audit AFTER INSERT ON audited FOR EACH ROW EXECUTE FUNCTION write_audit()"
 
 Stream = namedtuple("Stream", "name mode owner sources query")   # owner None: the superuser
