@@ -30,6 +30,8 @@ typedef struct WmsFlow WmsFlow;
  * below parent.  Must run inside a transaction, as the owner. */
 extern WmsFlow *wms_flow_build(const WmsStreamDef *def, MemoryContext parent);
 extern void wms_flow_free(WmsFlow *flow);
+/* Takes the locks that a batch needs, until the end of the transaction; that may bring the news that the flow is stale. */
+extern void wms_flow_lock(WmsFlow *flow);
 /* Something it depends on changed: build it again. */
 extern bool wms_flow_stale(const WmsFlow *flow);
 extern const WmsStreamPlan *wms_flow_plan(const WmsFlow *flow);

@@ -22,6 +22,7 @@
 #include "access/xact.h"
 #include "miscadmin.h"
 #include "portability/instr_time.h"
+#include "storage/lmgr.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -51,9 +52,12 @@ lock_query(WmsQuery *q)
 		wms_query_lock(q);
 }
 
-static void
-lock_plans(WmsFlow *flow)
+void
+wms_flow_lock(WmsFlow *flow)
 {
+	LockRelationOid(flow->def->stream, RowExclusiveLock);
+	if (OidIsValid(flow->def->late_table))
+		LockRelationOid(flow->def->late_table, RowExclusiveLock);
 	for (int i = 0; i < flow->plan->nsources; i++)
 		lock_query(flow->sources[i].below);
 	for (int i = 0; i < flow->plan->nops; i++)
@@ -87,7 +91,6 @@ wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryCont
 	flow->sink_us = 0;
 	memset(flow->source_had_rows, 0, sizeof(flow->source_had_rows));
 	progress->nsources = flow->plan->nsources;
-	lock_plans(flow);
 	begin_sets(flow);
 	MemoryContextSwitchTo(old);
 }
@@ -519,8 +522,10 @@ write_result(WmsFlow *flow)
 		return wms_sink_insert(flow->sink);
 	if (!flow->fired)
 		return wms_sink_insert(flow->sink);	/* rows beside the groups, if any */
-	if (flow->def->output_mode == WMS_COMPLETE || (rows_replace(flow) && flow->plan->key_columns == NIL))
-		return wms_sink_replace(flow->sink);	/* without keys there is one group */
+	if (flow->def->output_mode == WMS_COMPLETE)
+		return wms_sink_replace(flow->sink);
+	if (rows_replace(flow) && flow->plan->key_columns == NIL)	/* one group: the table is its row, once it was touched */
+		return flow->ops[flow->plan->top_op].emitted > 0 ? wms_sink_replace(flow->sink) : 0;
 	if (rows_replace(flow))
 		return wms_sink_upsert(flow->sink);
 	return wms_sink_insert(flow->sink);

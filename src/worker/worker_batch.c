@@ -35,6 +35,7 @@
 #include "worker/worker.h"
 
 #define FIRST_RETRY_MS 100
+#define MAX_BUILDS 5
 #define LAST_RETRY_MS 10000
 
 /* What the error message says besides the error: where the batch was. */
@@ -64,13 +65,11 @@ drop_flow(WmsRunner *runner)
 }
 
 static void
-make_flow(WmsRunner *runner)
+build_flow(WmsRunner *runner)
 {
 	const WmsStateOps *ops;
 	int			nops;
 
-	if (runner->flow && !wms_flow_stale(runner->flow))
-		return;
 	drop_flow(runner);
 	MemoryContextReset(runner->flow_context);	/* what a build that failed left */
 	runner->flow = wms_flow_build(runner->def, runner->flow_context);
@@ -80,6 +79,23 @@ make_flow(WmsRunner *runner)
 		ops = wms_flow_state_ops(runner->flow, &nops);
 		wms_store_set_ops(runner->store, ops, nops);
 	}
+}
+
+/* A flow that holds its locks and is up to date: taking a lock may bring the news that it is not. */
+static void
+make_flow(WmsRunner *runner)
+{
+	for (int i = 0; i < MAX_BUILDS; i++)
+	{
+		if (runner->flow == NULL || wms_flow_stale(runner->flow))
+			build_flow(runner);
+		wms_flow_lock(runner->flow);
+		if (!wms_flow_stale(runner->flow))
+			return;
+	}
+	ereport(ERROR,
+			(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+			 errmsg("what the stream reads keeps changing")));
 }
 
 /* The state as the last committed batch left it. */

@@ -165,6 +165,20 @@ add_runner(Oid stream)
 	return runner;
 }
 
+/*
+ * Where a stream stands is known before it runs, and though it may not run at all: what it has not consumed must be held for it.
+ * Inside the transaction in which the registry is read.
+ */
+static void
+learn_position(WmsRunner *runner)
+{
+	if (wms_state_read_progress(runner->stream, GetActiveSnapshot(), &runner->progress))
+	{
+		runner->work = runner->progress;
+		runner->has_position = true;
+	}
+}
+
 static void
 remove_runner(WmsRunner *runner)
 {
@@ -262,6 +276,8 @@ take_definition(WmsRunner *runner, const WmsStreamDef *def, XLogRecPtr now)
 		before = *runner->def;
 	runner->def = copy_def(def, runner->def_context);
 	runner->gone = false;
+	if (is_new && !def->foreign)
+		learn_position(runner);
 	if (def->foreign)
 		runner->status = WMS_RESTORED;
 	if (wants_to_run(def) && (is_new || !runs(runner)))
@@ -271,6 +287,18 @@ take_definition(WmsRunner *runner, const WmsStreamDef *def, XLogRecPtr now)
 	if (runs(runner))
 		note_command(runner, is_new ? NULL : &before, now);
 	announce(runner);
+}
+
+static void
+remove_gone_runners(void)
+{
+	List	   *all = list_copy(wms_runners);
+	ListCell   *lc;
+
+	foreach(lc, all)
+		if (((WmsRunner *) lfirst(lc))->gone)
+			remove_runner(lfirst(lc));
+	list_free(all);
 }
 
 void
@@ -300,9 +328,7 @@ wms_runners_reload(void)
 	}
 	PopActiveSnapshot();
 	CommitTransactionCommand();
-	foreach(lc, list_copy(wms_runners))
-		if (((WmsRunner *) lfirst(lc))->gone)
-			remove_runner(lfirst(lc));
+	remove_gone_runners();
 }
 
 /* ---------------------------------------------------------------- new streams */
