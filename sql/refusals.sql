@@ -189,10 +189,6 @@ SELECT count(*) FROM wmstream.streams;
 SELECT count(*) FROM pg_replication_slots;
 
 -- Not available in this version.
-SELECT wmstream.create_stream('s', 'SELECT l.id, r.id AS rid FROM l JOIN r ON l.k = r.k AND r.ts BETWEEN l.ts AND l.ts + interval ''1 minute'' WHERE wmstream.watermark(l.ts, ''1 s'') AND wmstream.watermark(r.ts, ''1 s'')');
-\echo :SQLSTATE
-SELECT wmstream.create_stream('s', 'SELECT l.id FROM l WHERE wmstream.watermark(l.ts, ''1 s'') AND NOT EXISTS (SELECT FROM r WHERE r.k = l.k AND wmstream.watermark(r.ts, ''1 s''))');
-\echo :SQLSTATE
 SELECT wmstream.create_stream('s', 'SELECT id FROM l', start_from => 'beginning');
 \echo :SQLSTATE
 SELECT wmstream.create_stream('s', 'SELECT id FROM l', on_change => 'retract');

@@ -1,0 +1,98 @@
+-- Joins of streams: matches at once, rows without a match when no match can come any more.
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set oracle :abs_srcdir '/test/lib/oracle.sql'
+\i :oracle
+CREATE EXTENSION wmstream;
+
+CREATE TABLE orders (oid int GENERATED ALWAYS AS IDENTITY, ts timestamptz, k text, amount int);
+CREATE TABLE payments (pid int GENERATED ALWAYS AS IDENTITY, ts timestamptz, k text, amount int);
+CREATE TABLE refunds (rid int GENERATED ALWAYS AS IDENTITY, ts timestamptz, k text);
+CREATE TABLE names (k text, name text);
+INSERT INTO names VALUES ('a', 'Anna'), ('b', 'Bert');
+
+-- definitions, run by hand they are the batch answer
+CREATE TABLE tried (name text, query text);
+INSERT INTO tried VALUES
+('inner_range', $$SELECT o.oid, p.pid, o.k, p.ts - o.ts AS after FROM orders o JOIN payments p ON p.k = o.k AND p.ts BETWEEN o.ts AND o.ts + interval '30 minutes' WHERE wmstream.watermark(o.ts, '10 minutes') AND wmstream.watermark(p.ts, '20 minutes')$$),
+('inner_strict', $$SELECT o.oid, p.pid FROM orders o JOIN payments p ON p.k = o.k AND p.ts > o.ts - interval '5 minutes' AND o.ts >= p.ts - interval '1 hour' AND p.amount <> o.amount WHERE wmstream.watermark(o.ts, '10 minutes') AND wmstream.watermark(p.ts, '20 minutes')$$),
+('same_time', $$SELECT o.oid, p.pid FROM orders o JOIN payments p ON p.k = o.k AND p.ts = o.ts WHERE wmstream.watermark(o.ts, '10 minutes') AND wmstream.watermark(p.ts, '20 minutes')$$),
+('same_window', $$SELECT o.oid, p.pid FROM orders o JOIN payments p ON p.k = o.k AND wmstream.window(p.ts, '15 minutes') = wmstream.window(o.ts, '15 minutes') WHERE wmstream.watermark(o.ts, '10 minutes') AND wmstream.watermark(p.ts, '20 minutes')$$),
+('left_range', $$SELECT o.oid, o.k, p.pid FROM orders o LEFT JOIN payments p ON p.k = o.k AND p.ts BETWEEN o.ts AND o.ts + interval '30 minutes' WHERE wmstream.watermark(o.ts, '10 minutes') AND wmstream.watermark(p.ts, '20 minutes')$$),
+('left_own_condition', $$SELECT o.oid, p.pid FROM orders o LEFT JOIN payments p ON p.k = o.k AND p.ts BETWEEN o.ts AND o.ts + interval '30 minutes' AND o.amount > 5 WHERE wmstream.watermark(o.ts, '10 minutes') AND wmstream.watermark(p.ts, '20 minutes')$$),
+('right_range', $$SELECT o.oid, p.pid FROM orders o RIGHT JOIN payments p ON p.k = o.k AND p.ts BETWEEN o.ts AND o.ts + interval '30 minutes' WHERE wmstream.watermark(o.ts, '10 minutes') AND wmstream.watermark(p.ts, '20 minutes')$$),
+('full_range', $$SELECT o.oid, p.pid, coalesce(o.k, p.k) AS k FROM orders o FULL JOIN payments p ON p.k = o.k AND p.ts BETWEEN o.ts - interval '1 minute' AND o.ts + interval '30 minutes' WHERE wmstream.watermark(o.ts, '10 minutes') AND wmstream.watermark(p.ts, '20 minutes')$$),
+('semi', $$SELECT o.oid FROM orders o WHERE wmstream.watermark(o.ts, '10 minutes') AND EXISTS (SELECT FROM payments p WHERE p.k = o.k AND p.ts BETWEEN o.ts AND o.ts + interval '30 minutes' AND wmstream.watermark(p.ts, '20 minutes'))$$),
+('anti', $$SELECT o.oid FROM orders o WHERE wmstream.watermark(o.ts, '10 minutes') AND NOT EXISTS (SELECT FROM payments p WHERE p.k = o.k AND p.ts BETWEEN o.ts AND o.ts + interval '30 minutes' AND wmstream.watermark(p.ts, '20 minutes'))$$),
+('self_join', $$SELECT a.oid AS first, b.oid AS second FROM orders a JOIN orders b ON a.k = b.k AND b.ts > a.ts AND b.ts <= a.ts + interval '10 minutes' WHERE wmstream.watermark(a.ts, '10 minutes') AND wmstream.watermark(b.ts, '10 minutes')$$),
+('with_static', $$SELECT o.oid, p.pid, n.name FROM orders o JOIN payments p ON p.k = o.k AND p.ts BETWEEN o.ts AND o.ts + interval '30 minutes' LEFT JOIN names n ON n.k = o.k WHERE wmstream.watermark(o.ts, '10 minutes') AND wmstream.watermark(p.ts, '20 minutes')$$),
+('three', $$SELECT o.oid, p.pid, r.rid FROM orders o JOIN payments p ON p.k = o.k AND p.ts BETWEEN o.ts AND o.ts + interval '30 minutes' JOIN refunds r ON r.k = p.k AND r.ts BETWEEN p.ts AND p.ts + interval '10 minutes' WHERE wmstream.watermark(o.ts, '10 minutes') AND wmstream.watermark(p.ts, '20 minutes') AND wmstream.watermark(r.ts, '5 minutes')$$),
+('unbounded', $$SELECT o.oid, p.pid FROM orders o JOIN payments p ON p.k = o.k WHERE wmstream.watermark(o.ts, NULL) AND wmstream.watermark(p.ts, NULL)$$),
+('join_then_window', $$SELECT lower(w) AS hour, count(*) AS n, sum(p.amount) AS paid FROM orders o JOIN payments p ON p.k = o.k AND p.ts BETWEEN o.ts AND o.ts + interval '30 minutes', wmstream.window(o.ts, '1 hour') AS w WHERE wmstream.watermark(o.ts, '10 minutes') AND wmstream.watermark(p.ts, '20 minutes') GROUP BY w$$),
+('left_then_window', $$SELECT lower(w) AS hour, count(*) AS orders, count(p.pid) AS paid FROM orders o LEFT JOIN payments p ON p.k = o.k AND p.ts BETWEEN o.ts AND o.ts + interval '30 minutes', wmstream.window(o.ts, '1 hour') AS w WHERE wmstream.watermark(o.ts, '10 minutes') AND wmstream.watermark(p.ts, '20 minutes') GROUP BY w$$);
+SELECT wmstream.create_stream(name, query) FROM tried ORDER BY name;
+
+-- step by step: the match comes with the second row, whichever that is; the row without one when its time is over
+INSERT INTO orders (ts, k, amount) VALUES ('2024-01-01 10:00+00', 'a', 1), ('2024-01-01 10:00+00', 'b', 9), ('2024-01-01 10:00+00', NULL, 9);
+SELECT wmstream.wait(stream) FROM wmstream.streams WHERE stream::text IN ('left_range', 'left_own_condition', 'anti');
+TABLE left_range;
+TABLE left_own_condition;	-- fails by itself: at once
+INSERT INTO payments (ts, k, amount) VALUES ('2024-01-01 10:30+00', 'a', 1), ('2024-01-01 10:30:00.000001+00', 'b', 1);
+SELECT wmstream.wait(stream) FROM wmstream.streams WHERE stream::text IN ('left_range', 'left_own_condition', 'anti');
+TABLE left_range;
+-- W is the least of both; a payment of 10:30 may still come until it has passed that
+INSERT INTO orders (ts, k, amount) VALUES ('2024-01-01 12:00+00', 'c', 1);
+INSERT INTO payments (ts, k, amount) VALUES ('2024-01-01 10:50+00', 'c', 1);
+SELECT wmstream.wait('left_range');
+SELECT watermark FROM wmstream.stat_streams WHERE stream = 'left_range'::regclass;
+TABLE left_range;
+INSERT INTO payments (ts, k, amount) VALUES ('2024-01-01 10:50:00.000001+00', 'c', 1);
+SELECT wmstream.wait(stream) FROM wmstream.streams WHERE stream::text IN ('left_range', 'left_own_condition', 'anti');
+TABLE left_range ORDER BY oid;
+TABLE anti ORDER BY oid;
+
+-- many rows, as late as their delay and so never late: in the end all is as the batch query says
+TRUNCATE orders, payments, refunds;
+SELECT wmstream.wait(stream) FROM wmstream.streams;
+CREATE FUNCTION clear() RETURNS void LANGUAGE plpgsql AS $$ DECLARE s regclass; BEGIN FOR s IN SELECT stream FROM wmstream.streams LOOP EXECUTE format('DELETE FROM %s', s); END LOOP; END $$;
+SELECT wmstream.advance_watermark(stream, '2024-01-01 20:00+00') FROM wmstream.streams WHERE stream <> 'unbounded'::regclass;
+SELECT wmstream.wait(stream) FROM wmstream.streams;
+SELECT clear();
+CREATE PROCEDURE fill(batches int, since timestamptz) LANGUAGE plpgsql AS $$
+BEGIN
+	FOR batch IN 0..batches - 1 LOOP
+		IF batch % 3 <> 1 THEN
+			INSERT INTO orders (ts, k, amount)
+			SELECT since + batch * interval '7 minutes' - (n * 37 % 600) * interval '1 second', (ARRAY['a', 'b', 'c', NULL, 'd', 'e'])[1 + (n * 7 + batch) % 6], (n * 31 + batch) % 11 FROM generate_series(0, 6) n;
+		END IF;
+		IF batch % 3 <> 2 THEN
+			INSERT INTO payments (ts, k, amount)
+			SELECT since + batch * interval '7 minutes' - (n * 111 % 1200) * interval '1 second', (ARRAY['a', 'b', 'c', NULL, 'd', 'e', 'x'])[1 + (n * 5 + batch) % 7], (n * 29 + batch) % 11 FROM generate_series(0, 5) n;
+		END IF;
+		INSERT INTO refunds (ts, k) SELECT since + batch * interval '7 minutes' - (n * 51 % 300) * interval '1 second', (ARRAY['a', 'b', 'c', 'd'])[1 + (n * 3 + batch) % 4] FROM generate_series(0, 3) n;
+		COMMIT;
+	END LOOP;
+END $$;
+CALL fill(30, '2024-01-02 00:00+00');
+-- inner joins: every pair at once
+SELECT name, result > 0 AS some, missing, surplus FROM tried, oracle.compare(name::regclass) WHERE name ~ 'inner|same_|self|static|three' ORDER BY name;
+SELECT wmstream.pause(stream) FROM wmstream.streams;
+SELECT DISTINCT oracle.status(stream) FROM wmstream.streams;
+SELECT wmstream.resume(stream) FROM wmstream.streams;
+CALL fill(10, '2024-01-02 03:30+00');
+SELECT wmstream.advance_watermark(stream, '2024-01-03 00:00+00') FROM wmstream.streams WHERE stream <> 'unbounded'::regclass;
+SELECT name, result > 0 AS some, missing, surplus FROM tried, oracle.compare(name::regclass) WHERE name <> 'unbounded' ORDER BY name;
+SELECT stream, late_rows, state_rows = 0 AS empty FROM wmstream.stat_streams ORDER BY stream::text;
+
+-- What is refused.
+\set wm 'wmstream.watermark(o.ts, ''10 minutes'') AND wmstream.watermark(p.ts, ''20 minutes'')'
+SELECT wmstream.create_stream('s', 'SELECT o.oid, p.pid FROM orders o JOIN payments p ON o.k < p.k WHERE ' || :'wm');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT o.oid, p.pid FROM orders o CROSS JOIN payments p WHERE ' || :'wm');
+SELECT wmstream.create_stream('s', 'SELECT o.oid, p.pid FROM orders o LEFT JOIN payments p ON o.k = p.k WHERE ' || :'wm');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT o.oid, p.pid FROM orders o RIGHT JOIN payments p ON o.k = p.k AND p.ts < o.ts + interval ''10 s'' WHERE ' || :'wm');
+SELECT wmstream.create_stream('s', 'SELECT o.oid, p.pid FROM orders o FULL JOIN payments p ON o.k = p.k AND p.ts <= o.ts + interval ''5 s'' WHERE ' || :'wm');
+SELECT wmstream.create_stream('s', 'SELECT o.oid FROM orders o WHERE wmstream.watermark(o.ts, ''0'') AND NOT EXISTS (SELECT FROM payments p WHERE p.k = o.k AND wmstream.watermark(p.ts, ''0''))');
+SELECT wmstream.create_stream('s', 'SELECT o.oid FROM orders o WHERE wmstream.watermark(o.ts, NULL) AND EXISTS (SELECT FROM payments p WHERE p.k = o.k AND wmstream.watermark(p.ts, NULL))');
+SELECT wmstream.create_stream('s', 'SELECT o.k, count(*) AS n FROM orders o JOIN payments p ON o.k = p.k AND p.ts BETWEEN o.ts AND o.ts + interval ''5 s'' WHERE ' || :'wm' || ' GROUP BY o.k', output_mode => 'complete');
+\echo :SQLSTATE
