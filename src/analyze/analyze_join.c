@@ -144,9 +144,10 @@ read_conditions(JoinCut *j, Node *quals)
 	List	   *both = NIL;
 	ListCell   *lc;
 
-	foreach(lc, wms_an_conjuncts(eval_const_expressions(NULL, copyObject(quals))))
+	foreach(lc, wms_an_conjuncts(quals))
 	{
-		Node	   *condition = lfirst(lc);
+		/* constants are folded, but NOT (a OR b) stays one condition: a row is null-extended at once for what is written alone */
+		Node	   *condition = eval_const_expressions(NULL, copyObject(lfirst(lc)));
 		Bitmapset  *mentioned = wms_an_rels_of(condition);
 
 		if (IsA(condition, Const) && !((Const *) condition)->constisnull && DatumGetBool(((Const *) condition)->constvalue))
