@@ -30,15 +30,16 @@ class Figure:
     idle: float = 1.0                                            # before any of its pairs; 1 where the figure is no time
     detail: str = ""
     ok: bool = None
+    wrong: bool = False                                          # the result was not what it should be
 
     @property
     def target(self):
         return f"{'>=' if self.at_least else '<='} {self.limit:g}"
 
-    def judge(self, wrong=False):
-        """wrong: the result was not what it should be; that needs no quiet machine."""
+    def judge(self):
+        """What is wrong needs no quiet machine to be so."""
         good = self.value >= self.limit if self.at_least else self.value <= self.limit
-        self.ok = False if wrong else (good if self.idle >= ENOUGH_IDLE else None)
+        self.ok = False if self.wrong else (good if self.idle >= ENOUGH_IDLE else None)
         return self
 
     def entry(self):
