@@ -84,6 +84,7 @@ typedef struct WmsJoinSide
 	int			own_column;		/* boolean input column: the conditions on this side alone; 0: there are none */
 	bool		bounded;		/* its rows have a watermark */
 	char	   *name;			/* for explain */
+	char	   *own_text;		/* NULL: there are none */
 } WmsJoinSide;
 
 /* Only joins: key columns have the same types on both sides and are compared by key_eq. */

@@ -283,6 +283,11 @@ explain_join(List **lines, const WmsOpPlan *op)
 	if (join->condition_text)
 		line(lines, 1, "condition: %s", join->condition_text);
 	for (int s = 0; s < 2; s++)
+	{
+		if (join->side[s].own_text)
+			line(lines, 1, "condition on %s alone: %s", join->side[s].name, join->side[s].own_text);
+	}
+	for (int s = 0; s < 2; s++)
 		line(lines, 1, "state: rows of %s are held %s", join->side[s].name, held_text(op, s));
 }
 

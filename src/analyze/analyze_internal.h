@@ -190,6 +190,7 @@ extern void wms_an_cut_dedup(Analysis *a, Query *query);
 /* analyze_join_tree.c */
 extern List *wms_an_conjuncts(Node *quals);
 extern Bitmapset *wms_an_rels_of(Node *expr);
+extern bool wms_an_has_join(Node *node, int rtindex);
 extern void wms_an_cut_joins(Analysis *a, Query *query, bool with_time);
 
 /* analyze_join_bound.c */

@@ -79,7 +79,7 @@ set_side(JoinCut *j, int s, Node *node)
 	{
 		RangeTblEntry *rte = rt_fetch(i, side->query->rtable);
 
-		if (rte->rtekind != RTE_JOIN && !bms_is_member(i, side->rels))
+		if (rte->rtekind == RTE_JOIN ? !wms_an_has_join(node, i) : !bms_is_member(i, side->rels))
 			wms_an_void_rte(rte);
 	}
 	if (s == 0)
@@ -473,6 +473,8 @@ add_own_columns(JoinCut *j, int s)
 		plan->event_column = j->bound.bound == WMS_BOUND_RANGE ? column : 0;
 		plan->bound_column = j->bound.bound == WMS_BOUND_SAME ? column : 0;
 	}
+	if (side->own != NIL)
+		plan->own_text = wms_an_text((Node *) make_ands_explicit(side->own), j->query->rtable);
 	if (side->own != NIL)
 		plan->own_column = wms_an_add_column(&side->tlist, copyObject((Node *) make_ands_explicit(side->own)), "own")->resno;
 	plan->bounded = side->bounded;

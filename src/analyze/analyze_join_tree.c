@@ -443,19 +443,20 @@ lowest_join(Tree *t, Node **place)
 	return found;
 }
 
-static bool
-has_join(Node *node, int rtindex)
+/* Does the join with this range table number stand in a part of FROM? */
+bool
+wms_an_has_join(Node *node, int rtindex)
 {
 	ListCell   *lc;
 
 	if (IsA(node, JoinExpr))
-		return ((JoinExpr *) node)->rtindex == rtindex || has_join(((JoinExpr *) node)->larg, rtindex) ||
-			has_join(((JoinExpr *) node)->rarg, rtindex);
+		return ((JoinExpr *) node)->rtindex == rtindex || wms_an_has_join(((JoinExpr *) node)->larg, rtindex) ||
+			wms_an_has_join(((JoinExpr *) node)->rarg, rtindex);
 	if (!IsA(node, FromExpr))
 		return false;
 	foreach(lc, ((FromExpr *) node)->fromlist)
 	{
-		if (has_join(lfirst(lc), rtindex))
+		if (wms_an_has_join(lfirst(lc), rtindex))
 			return true;
 	}
 	return false;
@@ -469,7 +470,7 @@ drop_entries(Query *query, Bitmapset *used)
 	{
 		RangeTblEntry *rte = rt_fetch(i, query->rtable);
 
-		if (!bms_is_member(i, used) && (rte->rtekind != RTE_JOIN || !has_join((Node *) query->jointree, i)))
+		if (!bms_is_member(i, used) && (rte->rtekind != RTE_JOIN || !wms_an_has_join((Node *) query->jointree, i)))
 			wms_an_void_rte(rte);
 	}
 }
