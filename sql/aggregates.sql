@@ -126,3 +126,17 @@ SELECT name, d.* FROM tried, oracle.differences('SELECT * FROM f_' || name, 'SEL
 TABLE leftovers;
 ALTER SYSTEM RESET wmstream.force_kept_arguments;
 SELECT pg_reload_conf();
+
+-- An aggregate that is replaced by one with another state: what is kept cannot be read any more, and the stream says so.
+CREATE AGGREGATE changing(int) (SFUNC = int4pl, STYPE = int, INITCOND = '0');
+CREATE FUNCTION longer(text, int) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT $1 || $2 $$;
+CREATE FUNCTION how_long(text) RETURNS int LANGUAGE sql IMMUTABLE AS $$ SELECT length($1) $$;
+SELECT wmstream.create_stream('changed', 'SELECT lower(w) AS hour, changing(i4) AS c FROM facts, wmstream.window(ts, ''1 hour'') AS w WHERE wmstream.watermark(ts, ''0'') GROUP BY w');
+SELECT wmstream.create_stream('unchanged', 'SELECT lower(w) AS hour, count(i4) AS c FROM facts, wmstream.window(ts, ''1 hour'') AS w WHERE wmstream.watermark(ts, ''0'') GROUP BY w');
+INSERT INTO facts (ts, i4) VALUES ('2024-06-01 00:10+00', 1);
+SELECT wmstream.wait('changed');
+CREATE OR REPLACE AGGREGATE changing(int) (SFUNC = longer, STYPE = text, INITCOND = 'text', FINALFUNC = how_long);
+INSERT INTO facts (ts, i4) VALUES ('2024-06-01 00:20+00', 1), ('2024-06-01 03:00+00', 1);
+SELECT oracle.status('changed'), oracle.status('unchanged');
+TABLE changed;
+TABLE unchanged;
