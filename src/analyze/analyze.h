@@ -6,6 +6,9 @@
  * analyze_source.c   stream sources, watermark() calls, permissions
  * analyze_time.c     where an expression's event time or window comes from
  * analyze_group.c    a GROUP BY level as an operator
+ * analyze_session.c  what is special about session windows
+ * analyze_dedup.c    DISTINCT as an operator
+ * analyze_join_tree.c, analyze_join.c, analyze_join_bound.c  joins of streams: which, as operators, what bounds their state
  * analyze_output.c   what the result shows, its key, rules of the output modes
  * analyze_refuse.c   one short function per reason to say no
  * analyze_explain.c  the plan as text

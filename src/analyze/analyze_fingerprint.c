@@ -10,9 +10,12 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
+#include "catalog/pg_aggregate.h"
 #include "common/hashfn.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "utils/syscache.h"
 
 #include "analyze/analyze_internal.h"
 
@@ -148,6 +151,25 @@ combined_join(uint64 hash, const WmsJoinPlan *join)
 	return combined_tree(hash, join->condition);
 }
 
+/* An aggregate can be replaced under its OID. */
+static uint64
+combined_aggregate(uint64 hash, Oid aggfnoid)
+{
+	HeapTuple	tuple = SearchSysCache1(AGGFNOID, ObjectIdGetDatum(aggfnoid));
+	Form_pg_aggregate form;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for aggregate %u", aggfnoid);
+	form = (Form_pg_aggregate) GETSTRUCT(tuple);
+	hash = combined_int(hash, form->aggtranstype);
+	hash = combined_int(hash, form->aggtransfn);
+	hash = combined_int(hash, form->aggcombinefn);
+	hash = combined_int(hash, form->aggserialfn);
+	hash = combined_int(hash, form->aggdeserialfn);
+	ReleaseSysCache(tuple);
+	return hash;
+}
+
 static uint64
 combined_op(uint64 hash, const WmsOpPlan *op)
 {
@@ -168,6 +190,7 @@ combined_op(uint64 hash, const WmsOpPlan *op)
 	{
 		hash = combined_int(hash, op->aggs[i].kept);
 		hash = combined_tree(hash, op->aggs[i].aggref);
+		hash = combined_aggregate(hash, op->aggs[i].aggref->aggfnoid);
 	}
 	hash = combined_desc(hash, op->input_desc);
 	hash = combined_desc(hash, op->out_desc);
