@@ -21,6 +21,7 @@
  */
 #include "postgres.h"
 
+#include "catalog/pg_type.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/clauses.h"
@@ -44,6 +45,8 @@ typedef struct Side
 	bool		bounded;		/* has a watermark */
 	bool		leaves;
 	AttrNumber	evt;			/* column that tells the event time above; 0: none */
+	List	   *rows;			/* whole rows of its entries that are read above */
+	AttrNumber	there;			/* column that is true but where the side is NULL-extended; 0: not needed */
 	WmsInputPlan *input;
 } Side;
 
@@ -409,6 +412,59 @@ add_row_time(JoinCut *j)
 	}
 }
 
+typedef struct RowsContext
+{
+	const Side *side;
+	int			depth;
+	List	   *rows;
+} RowsContext;
+
+/* Whole rows were written out as the row of their columns (COERCE_IMPLICIT_CAST tells them from ROW(...)). */
+static bool
+rows_walker(Node *node, void *arg)
+{
+	RowsContext *context = arg;
+
+	if (node == NULL)
+		return false;
+	if (IsA(node, Query))
+	{
+		context->depth++;
+		query_tree_walker((Query *) node, rows_walker, context, 0);
+		context->depth--;
+		return false;
+	}
+	if (IsA(node, RowExpr) && ((RowExpr *) node)->row_format == COERCE_IMPLICIT_CAST)
+	{
+		Node	   *row = copyObject(node);
+		Bitmapset  *rels;
+
+		if (context->depth > 0)
+			IncrementVarSublevelsUp(row, -context->depth, context->depth);
+		rels = wms_an_rels_of(row);
+		if (bms_membership(rels) == BMS_SINGLETON && bms_is_subset(rels, context->side->rels) && !list_member(context->rows, row))
+			context->rows = lappend(context->rows, row);
+	}
+	return expression_tree_walker(node, rows_walker, arg);
+}
+
+/* A whole row of a NULL-extended side is NULL, not a row of NULLs. */
+static void
+find_rows(JoinCut *j, int s, List *rest)
+{
+	Side	   *side = &j->side[s];
+	RowsContext context = {side, 0, NIL};
+
+	if (!side->nullable)
+		return;
+	rows_walker((Node *) rest, &context);
+	side->rows = context.rows;
+	if (side->rows != NIL)
+		side->there = wms_an_add_column(&side->tlist, makeBoolConst(true, false), "there")->resno;
+	if (side->rows != NIL)
+		side->about = lappend(side->about, palloc0(sizeof(AnTime)));
+}
+
 static void
 add_out_columns(JoinCut *j, bool with_time)
 {
@@ -429,6 +485,8 @@ add_out_columns(JoinCut *j, bool with_time)
 	}
 	if (with_time)
 		add_row_time(j);
+	for (int s = 0; s < 2; s++)
+		find_rows(j, s, rest);
 	j->side[0].out_count = list_length(j->side[0].tlist);
 	j->side[1].out_count = shows_right(j) ? list_length(j->side[1].tlist) : 0;
 }
@@ -646,11 +704,30 @@ set_out(JoinCut *j)
 	}
 }
 
+/* CASE WHEN there THEN row END */
+static Node *
+row_if_there(JoinCut *j, int s, Node *row, List *substs)
+{
+	CaseExpr   *result = makeNode(CaseExpr);
+	CaseWhen   *when = makeNode(CaseWhen);
+
+	when->expr = (Expr *) makeVar(j->set, out_number(j, s, j->side[s].there), BOOLOID, -1, InvalidOid, 0);
+	when->result = (Expr *) wms_an_subst_node(row, substs);
+	when->location = -1;
+	result->casetype = exprType(row);
+	result->args = list_make1(when);
+	result->defresult = (Expr *) makeNullConst(result->casetype, -1, InvalidOid);
+	result->location = -1;
+	return (Node *) result;
+}
+
 /* In the level, columns of the operator stand where columns of the sides stood. */
 static void
 replace_in_level(JoinCut *j)
 {
 	List	   *substs = NIL;
+	List	   *rows = NIL;
+	ListCell   *lc;
 
 	for (int s = 0; s < 2; s++)
 	{
@@ -663,7 +740,12 @@ replace_in_level(JoinCut *j)
 								 (Node *) makeVar(j->set, out_number(j, s, i + 1), exprType(expr), exprTypmod(expr), exprCollation(expr), 0));
 		}
 	}
-	wms_an_subst(j->query, substs);
+	for (int s = 0; s < 2; s++)
+	{
+		foreach(lc, j->side[s].rows)
+			wms_an_add_subst(&rows, lfirst(lc), row_if_there(j, s, lfirst(lc), substs));
+	}
+	wms_an_subst(j->query, list_concat(rows, substs));
 }
 
 /* The row set's place in the level, still empty. */

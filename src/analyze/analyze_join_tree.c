@@ -96,11 +96,19 @@ is_streamed_exists(Analysis *a, Node *qual, SubLink **link, bool *negated)
 	return wms_an_streamed(a, castNode(Query, (*link)->subselect));
 }
 
+static bool
+is_plain_limit(Node *limit)
+{
+	return limit == NULL ||
+		(IsA(limit, Const) && !((Const *) limit)->constisnull && DatumGetInt64(((Const *) limit)->constvalue) > 0);
+}
+
+/* What is left out does not change whether there is a row. */
 static void
 check_exists(Analysis *a, Query *sub, Node *where)
 {
-	if (sub->setOperations || sub->hasAggs || sub->groupClause || sub->groupingSets || sub->havingQual || sub->limitCount ||
-		sub->limitOffset || sub->hasWindowFuncs || sub->hasTargetSRFs)
+	if (sub->setOperations || sub->hasAggs || sub->groupingSets || sub->havingQual || sub->limitOffset || sub->hasTargetSRFs ||
+		!is_plain_limit(sub->limitCount ? eval_const_expressions(NULL, sub->limitCount) : NULL))
 		wms_no_stream_here(a, where);
 }
 

@@ -305,6 +305,8 @@ hidden_stream_walker(Node *node, void *arg)
 
 	if (node == NULL || a->refusal)
 		return false;
+	if (IsA(node, SubLink) && wms_an_streamed(a, castNode(Query, ((SubLink *) node)->subselect)))
+		wms_no_stream_here(a, node);
 	if (IsA(node, Query))
 	{
 		if (wms_an_streamed(a, (Query *) node))

@@ -213,6 +213,7 @@ extern WmsRowSet *wms_rowset_make(QueryEnvironment *env, const char *name, Tuple
  */
 extern Tuplestorestate *wms_rowset_begin(WmsRowSet *set);
 extern void wms_rowset_forget(WmsRowSet *set);
+extern void wms_rowset_end(WmsRowSet *set);	/* frees the rows, and files that they spilled into */
 
 extern WmsQuery *wms_query_make(Query *query, QueryEnvironment *env);
 /* From SQL text with row sets visible; one statement; planned by wms_query_plan. */

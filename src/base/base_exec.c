@@ -103,6 +103,14 @@ wms_rowset_begin(WmsRowSet *set)
 }
 
 void
+wms_rowset_end(WmsRowSet *set)
+{
+	if (set->rows)
+		tuplestore_end(set->rows);
+	wms_rowset_forget(set);
+}
+
+void
 wms_rowset_forget(WmsRowSet *set)
 {
 	set->rows = NULL;

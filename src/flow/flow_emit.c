@@ -123,6 +123,8 @@ zip_row(TupleTableSlot *slot, void *arg)
 		column++;
 	}
 	tuplestore_putvalues(op->out->rows, op->out->desc, zip->waiting->tts_values, zip->waiting->tts_isnull);
+	/* a row that was read back from disk lies in the executor's memory, which the slot will outlive */
+	ExecClearTuple(zip->waiting);
 }
 
 static void

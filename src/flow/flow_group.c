@@ -184,7 +184,10 @@ wms_flow_group_prepare(WmsFlow *flow, FlowOp *op)
 		wms_flow_session_prepare(flow, op);
 	wms_flow_pane_prepare(flow, op);
 	if (plan->kind == WMS_OP_JOIN)
+	{
 		wms_flow_join_prepare(flow, op);
+		return;
+	}
 	/* timers: one per key and time, without a value */
 	flow->state_ops[op->timer_op] = flow->state_ops[plan->id];
 	flow->state_ops[op->timer_op].encode = NULL;

@@ -24,11 +24,24 @@ kept_of_reader(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg)
 	wms_reader_kept(entry, fn, arg);
 }
 
+/* The operator whose windows the result shows: the last aggregate, or rows that wait for their window. */
+static FlowOp *
+shown_op(WmsFlow *flow)
+{
+	int			last = flow->plan->nops - 1;
+
+	if (flow->plan->top_op >= 0)
+		return &flow->ops[flow->plan->top_op];
+	if (last >= 0 && flow->ops[last].plan->kind == WMS_OP_COLLECT)
+		return &flow->ops[last];
+	return NULL;
+}
+
 static void
 emit_open(WmsEntry *entry, void *arg)
 {
 	WmsFlow    *flow = arg;
-	FlowOp	   *op = &flow->ops[flow->plan->top_op];
+	FlowOp	   *op = shown_op(flow);
 
 	if (entry->bucket.op != op->plan->id)
 		return;
@@ -41,8 +54,7 @@ emit_open(WmsEntry *entry, void *arg)
 static void
 read_entries(WmsFlow *flow, WmsSharedStream *slot, Snapshot snapshot)
 {
-	FlowOp	   *op = &flow->ops[flow->plan->top_op];
-
+	FlowOp	   *op = shown_op(flow);
 	WmsProgress progress;
 
 	wms_flow_emit_begin(op);
@@ -62,6 +74,20 @@ begin_reading(WmsFlow *flow, Tuplestorestate *store)
 		wms_rowset_begin(flow->sources[i].in);
 	for (int i = 0; i < flow->plan->nops; i++)
 		wms_rowset_begin(flow->ops[i].out);
+}
+
+/* Not left to the memory context: rows may have gone into files. */
+static void
+end_reading(WmsFlow *flow)
+{
+	for (int i = 0; i < flow->plan->nsources; i++)
+		wms_rowset_end(flow->sources[i].in);
+	for (int i = 0; i < flow->plan->nops; i++)
+	{
+		wms_rowset_end(flow->ops[i].out);
+		if (flow->ops[i].kept)
+			wms_rowset_end(flow->ops[i].kept);
+	}
 }
 
 /* desc is the row type that the caller wants; the result's columns come first in it by name, others are NULL. */
@@ -116,7 +142,7 @@ wms_flow_read_open(const WmsStreamDef *def, WmsSharedStream *slot, Snapshot snap
 	WmsFlow    *flow = wms_flow_build(def, CurrentMemoryContext);
 	Tuplestorestate *rows;
 
-	if (flow->plan->top_op >= 0)
+	if (shown_op(flow) != NULL)
 	{
 		rows = tuplestore_begin_heap(false, false, work_mem);
 		begin_reading(flow, rows);
@@ -125,6 +151,7 @@ wms_flow_read_open(const WmsStreamDef *def, WmsSharedStream *slot, Snapshot snap
 			wms_flow_run_input(flow->final);
 		reshape_all(rows, flow->plan->result_desc, store, desc);
 		tuplestore_end(rows);
+		end_reading(flow);
 	}
 	wms_flow_free(flow);
 }

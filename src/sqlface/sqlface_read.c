@@ -78,7 +78,8 @@ wms_sql_explain_query(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	for (int i = 0; i < (int) lengthof(modes); i++)
 	{
-		WmsOptions	options = {.mode = modes[i].mode,.delay_us = -1,.owner = GetUserId()};
+		WmsOptions	options = {.mode = modes[i].mode,.delay_us = -1,.owner = GetUserId(),
+		.force_kept = wms_force_kept_arguments};
 		WmsRefusal *refusal = NULL;
 		WmsStreamPlan *plan = wms_analyze_query(copyObject(query), &options, &refusal);
 
@@ -101,7 +102,7 @@ wms_sql_explain_stream(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	WmsStreamDef *def = wms_face_stream(PG_GETARG_OID(0));
 	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.delay_us = def->delay_us,
-	.owner = def->owner,.result = def->stream};
+	.owner = def->owner,.result = def->stream,.force_kept = wms_force_kept_arguments};
 	WmsRefusal *refusal = NULL;
 	WmsStreamPlan *plan;
 	WmsFaceOwner scope;

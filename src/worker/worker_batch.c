@@ -64,6 +64,32 @@ drop_flow(WmsRunner *runner)
 	runner->flow = NULL;
 }
 
+/* The definition still reads the state that it has made: an aggregate, say, may have been replaced by another one. */
+static void
+check_fingerprint(WmsRunner *runner)
+{
+	if (wms_flow_plan(runner->flow)->fingerprint != runner->fingerprint)
+		ereport(ERROR,
+				(errcode(ERRCODE_DATA_CORRUPTED),
+				 errmsg("the stream's state was made by another definition"),
+				 errdetail("Something that its query uses was replaced."),
+				 errhint("Drop the stream and create it again.")));
+}
+
+/* Which tables it reads is known also while its flow is being built anew. */
+static void
+note_sources(WmsRunner *runner)
+{
+	const WmsStreamPlan *plan = wms_flow_plan(runner->flow);
+	MemoryContext old = MemoryContextSwitchTo(runner->context);
+
+	list_free(runner->sources);
+	runner->sources = NIL;
+	for (int i = 0; i < plan->nsources; i++)
+		runner->sources = list_append_unique_oid(runner->sources, plan->sources[i].relid);
+	MemoryContextSwitchTo(old);
+}
+
 static void
 build_flow(WmsRunner *runner)
 {
@@ -74,8 +100,10 @@ build_flow(WmsRunner *runner)
 	MemoryContextReset(runner->flow_context);	/* what a build that failed left */
 	runner->flow = wms_flow_build(runner->def, runner->flow_context);
 	wms_flow_adopt_clocks(runner->flow, &runner->figures);
+	note_sources(runner);
 	if (runner->store)
 	{
+		check_fingerprint(runner);
 		ops = wms_flow_state_ops(runner->flow, &nops);
 		wms_store_set_ops(runner->store, ops, nops);
 	}
@@ -112,6 +140,7 @@ load_state(WmsRunner *runner)
 		return;
 	old = MemoryContextSwitchTo(runner->context);
 	ops = wms_flow_state_ops(runner->flow, &nops);
+	runner->fingerprint = wms_flow_plan(runner->flow)->fingerprint;
 	runner->store = wms_store_create(runner->slot, ops, nops);
 	MemoryContextSwitchTo(old);
 	runner->loading = true;

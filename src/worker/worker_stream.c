@@ -417,13 +417,9 @@ wms_runners_want(Oid relid, void *arg)
 	foreach(lc, wms_runners)
 	{
 		WmsRunner  *runner = lfirst(lc);
-		const WmsStreamPlan *plan = runner->flow ? wms_flow_plan(runner->flow) : NULL;
 
-		if (!runs(runner) || plan == NULL)
-			continue;
-		for (int i = 0; i < plan->nsources; i++)
-			if (plan->sources[i].relid == relid)
-				return true;
+		if (runs(runner) && list_member_oid(runner->sources, relid))
+			return true;
 	}
 	return false;
 }
@@ -431,16 +427,14 @@ wms_runners_want(Oid relid, void *arg)
 static bool
 batch_concerns(WmsRunner *runner, WmsBatch *batch)
 {
-	const WmsStreamPlan *plan = runner->flow ? wms_flow_plan(runner->flow) : NULL;
+	ListCell   *lc;
 
 	if (batch->nrows == 0)
 		return false;
-	if (plan == NULL)
-		return true;
-	for (int i = 0; i < plan->nsources; i++)
-		if (wms_batch_has(batch, plan->sources[i].relid))
+	foreach(lc, runner->sources)
+		if (wms_batch_has(batch, lfirst_oid(lc)))
 			return true;
-	return false;
+	return runner->sources == NIL;
 }
 
 /* Hands a batch to every stream that wants it. */
