@@ -67,7 +67,15 @@ extern void wms_flow_finish(WmsFlow *flow);
 extern void wms_flow_end(WmsFlow *flow);	/* after commit or error */
 extern void wms_flow_figures(WmsFlow *flow, WmsFigures *figures);
 
-/* Open windows as rows of the result, as snapshot sees them, into store. */
-extern void wms_flow_read_open(const WmsStreamDef *def, WmsSharedStream *slot, Snapshot snapshot, Tuplestorestate *store, TupleDesc desc);
+/* Open windows as rows of the result, as a snapshot sees them. */
+typedef struct WmsOpenRows
+{
+	Tuplestorestate *rows;		/* where they go, */
+	TupleDesc	desc;			/* and how they look: columns of the result by name, all others NULL */
+	Tuplestorestate *replaced;	/* where keys of the result go: rows that it may have and that are older than the open ones */
+	bool		known;			/* set: the state is in memory, or there is none yet */
+	int64		groups;			/* set: open groups that the result may have rows of; without a key columns there is one at most */
+} WmsOpenRows;
+extern void wms_flow_read_open(const WmsStreamDef *def, Snapshot snapshot, WmsOpenRows *into);
 
 #endif							/* WMS_FLOW_H */

@@ -25,18 +25,23 @@ typedef struct SetsRead
 {
 	WmsFlow    *flow;
 	bool		in;
-	bool		op;
 	bool		eager;
+	Bitmapset  *ops;
 } SetsRead;
 
 /* Operators that an input reads come before it, so they are made already. */
-static bool
-eager_set(WmsFlow *flow, const char *name)
+static void
+note_op_set(SetsRead *sets, const char *name)
 {
-	for (int i = 0; i < flow->plan->nops; i++)
-		if (flow->ops[i].out && strcmp(flow->ops[i].out->name, name) == 0)
-			return flow->ops[i].eager;
-	return false;
+	for (int i = 0; i < sets->flow->plan->nops; i++)
+	{
+		FlowOp	   *op = &sets->flow->ops[i];
+
+		if (op->out == NULL || strcmp(op->out->name, name) != 0)
+			continue;
+		sets->ops = bms_add_member(sets->ops, i);
+		sets->eager |= op->eager;
+	}
 }
 
 static bool
@@ -51,8 +56,7 @@ sets_read_walker(Node *node, SetsRead *sets)
 		if (rte->rtekind == RTE_NAMEDTUPLESTORE)
 		{
 			sets->in |= strncmp(rte->enrname, "wms_in_", 7) == 0;
-			sets->op |= strncmp(rte->enrname, "wms_op_", 7) == 0;
-			sets->eager |= eager_set(sets->flow, rte->enrname);
+			note_op_set(sets, rte->enrname);
 		}
 		return false;
 	}
@@ -91,7 +95,7 @@ make_input(WmsFlow *flow, WmsInputPlan *plan, FlowOp *op, int side)
 {
 	FlowInput  *input;
 	FlowSource *source = NULL;
-	SetsRead	sets = {flow, false, false, false};
+	SetsRead	sets = {flow, false, false, NULL};
 
 	if (plan == NULL)
 		return NULL;
@@ -102,7 +106,8 @@ make_input(WmsFlow *flow, WmsInputPlan *plan, FlowOp *op, int side)
 	input->side = side;
 	sets_read_walker((Node *) plan->query, &sets);
 	input->reads_in = sets.in;
-	input->reads_op = sets.op;
+	input->ops = sets.ops;
+	input->reads_op = sets.ops != NULL;
 	input->reads_eager = sets.eager;
 	if (plan->direct && !wms_force_planned_feed)
 		source = source_by_set(flow, plan->direct_set);

@@ -297,7 +297,9 @@ emit_touched(WmsEntry *entry, void *arg)
 		return;
 	if (fire->mode == WMS_APPEND && entry->bucket.end > fire->old)
 		return;					/* open, or closing now: not shown before */
-	entry->flags &= ~WMS_ENTRY_PENDING;
+	if (entry->flags & WMS_ENTRY_UNSHOWN)
+		wms_state_shelve(fire->op->flow->store, entry);
+	entry->flags &= ~(WMS_ENTRY_PENDING | WMS_ENTRY_UNSHOWN);
 	wms_flow_emit_entry(fire->op, entry, wms_flow_kept_of_store);
 }
 
@@ -462,8 +464,8 @@ shown_key(TupleTableSlot *slot, void *arg)
 }
 
 /* The operator's row set becomes a copy of another one with the same columns. */
-static void
-show_instead(FlowOp *op, WmsRowSet *set)
+void
+wms_flow_show_instead(FlowOp *op, WmsRowSet *set)
 {
 	TupleTableSlot *slot = MakeSingleTupleTableSlot(set->desc, &TTSOpsMinimalTuple);
 
@@ -488,7 +490,7 @@ collect_shown_keys(WmsFlow *flow)
 	wms_query_run(flow->shown, dest);
 	if (retired)
 	{
-		show_instead(op, op->retired);
+		wms_flow_show_instead(op, op->retired);
 		wms_query_run(flow->shown, dest);
 	}
 	pfree(dest);

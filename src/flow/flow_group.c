@@ -275,6 +275,14 @@ wms_flow_mark_row(FlowOp *op, int side, TupleTableSlot *slot, uint8 mark)
 	op->flow->rows[ord - op->flow->first_ord].marks |= mark;
 }
 
+/* Within the allowed lateness, into a window that was emitted. */
+static bool
+came_late(FlowOp *op, const WmsWindow *window)
+{
+	return op->flow->def->lateness_us > 0 && !op->panes && op->flow->def->output_mode != WMS_COMPLETE &&
+		window->end <= wms_flow_op_watermark(op, op->flow->old_watermark);
+}
+
 static void
 add_to_group(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *slot)
 {
@@ -289,6 +297,8 @@ add_to_group(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *s
 	}
 	wms_flow_mark_row(op, 0, slot, FLOW_ROW_KEPT);
 	entry = wms_state_get(flow->store, &bucket, hash, op->key.data, op->key.len, true);
+	if (entry->is_new && entry->flags == 0 && came_late(op, window))
+		entry->flags = WMS_ENTRY_UNSHOWN;
 	entry->flags |= WMS_ENTRY_PENDING;
 	if (op->nfast > 0)
 	{

@@ -46,7 +46,8 @@ typedef struct FlowInput
 	int			side;			/* of a join: 0 left, 1 right */
 	WmsQuery   *query;			/* planned feed; NULL for a direct one */
 	bool		reads_in;		/* reads rows of sources */
-	bool		reads_op;		/* reads rows of operators */
+	bool		reads_op;		/* reads rows of operators: */
+	Bitmapset  *ops;			/* these */
 	bool		reads_eager;	/* of such as emit with each batch */
 	ExprState  *qual;			/* direct feed */
 	ProjectionInfo *projection;
@@ -224,7 +225,7 @@ extern void wms_flow_pane_bucket(FlowOp *op, WmsTime time, WmsWindow *bucket);
 extern WmsTime wms_flow_pane_next_end(FlowOp *op, WmsTime pane_start, WmsTime w);
 extern void wms_flow_pane_emit(FlowOp *op, WmsTime old, WmsTime now);
 extern void wms_flow_pane_emit_again(FlowOp *op, WmsTime old, int64 lateness);
-extern void wms_flow_pane_read(FlowOp *op, WmsSharedStream *slot, Snapshot snapshot, WmsTime w);
+extern bool wms_flow_pane_read(FlowOp *op, const WmsReading *reading, WmsTime w);
 
 /* flow_dedup.c */
 extern void wms_flow_dedup_row(FlowOp *op, TupleTableSlot *slot);
@@ -256,6 +257,9 @@ extern void wms_flow_emit_keys(FlowOp *op, WmsEntry *entry, Datum *values, bool 
 extern void wms_flow_emit_end(FlowOp *op);
 extern void wms_flow_emit_global(FlowOp *op);
 extern void wms_flow_kept_of_store(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg);
+
+/* flow_fire.c */
+extern void wms_flow_show_instead(FlowOp *op, WmsRowSet *set);
 
 /* flow_build.c */
 extern void wms_flow_plan_queries(WmsFlow *flow);

@@ -392,18 +392,19 @@ note_entry(WmsEntry *entry, void *arg)
 	copies->entries[copies->n++] = *entry;
 }
 
-/* The open windows, those after w, of the panes that the snapshot may see. */
-void
-wms_flow_pane_read(FlowOp *op, WmsSharedStream *slot, Snapshot snapshot, WmsTime w)
+/* The open windows, those after w, of the panes that the snapshot may see; false: the state is not in memory. */
+bool
+wms_flow_pane_read(FlowOp *op, const WmsReading *reading, WmsTime w)
 {
 	PaneCopies	copies = {op, 0, 0, NULL};
 	int64		size = op->plan->window.size;
 	WmsTime		end = w;
 	int64		first = 0;
 
-	wms_state_read(slot, snapshot, note_entry, &copies);
+	if (!wms_state_read(reading, note_entry, &copies))
+		return false;
 	if (copies.n == 0)
-		return;
+		return true;
 	qsort(copies.entries, copies.n, sizeof(WmsEntry), by_start);
 	while (first < copies.n)
 	{
@@ -426,4 +427,5 @@ wms_flow_pane_read(FlowOp *op, WmsSharedStream *slot, Snapshot snapshot, WmsTime
 		op->flow->agg->curaggcontext = states;
 		ReScanExprContext(op->flow->pane_memory);
 	}
+	return true;
 }

@@ -6,17 +6,34 @@
  * store: entries are copied out of shared memory for the caller's snapshot, finished like those of a
  * firing, and sent through the final query.  Kept rows come with the copies.
  *
- * A window is open for a snapshot if the transaction that emitted it is not visible to that snapshot; the state room
- * decides that for closed buckets.  Windows that were emitted but stay for their allowed lateness are left out
- * here, by the watermark.
+ * Everything goes by the caller's snapshot, so that the result's rows which it sees and the rows from here belong together.  A window is
+ * open for a snapshot if the transaction that emitted it is not visible to it.  The state room decides that for buckets that closed.
+ * Windows that were emitted but stay for their allowed lateness are told by W as the snapshot sees it.  A group that came late into such a
+ * window is not emitted before the next firing: till then it is marked (WMS_ENTRY_UNSHOWN) and open.
+ *
+ *   append    what is open has no row in the result, but for sessions that were emitted and have grown since
+ *   update    all groups of windows that have not closed are open, though the result has rows of most of them
+ *   complete  all groups are open for ever
+ *
+ * Where the result has rows of open groups, it is told which: their keys are collected.
  */
 #include "postgres.h"
 
 #include "miscadmin.h"
+#include "nodes/bitmapset.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
 
 #include "flow/flow_internal.h"
+
+#define WAIT_MS 10000
+#define WAIT_STEP_MS 5
+
+typedef struct OpenReader
+{
+	FlowOp	   *op;
+	WmsTime		w;				/* as the snapshot and the operator see it */
+} OpenReader;
 
 static void
 kept_of_reader(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg)
@@ -24,45 +41,65 @@ kept_of_reader(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg)
 	wms_reader_kept(entry, fn, arg);
 }
 
-/* The operator whose windows the result shows: the last aggregate, or rows that wait for their window. */
-static FlowOp *
-shown_op(WmsFlow *flow)
+/* Does the result that the snapshot sees show the entry's window, once and for all? */
+static bool
+was_emitted(const OpenReader *reader, const WmsEntry *entry)
 {
-	int			last = flow->plan->nops - 1;
-
-	if (flow->plan->top_op >= 0)
-		return &flow->ops[flow->plan->top_op];
-	if (last >= 0 && flow->ops[last].plan->kind == WMS_OP_COLLECT)
-		return &flow->ops[last];
-	return NULL;
+	return reader->op->flow->def->output_mode != WMS_COMPLETE && entry->bucket.end <= reader->w &&
+		!(entry->flags & WMS_ENTRY_UNSHOWN);
 }
 
 static void
 emit_open(WmsEntry *entry, void *arg)
 {
-	WmsFlow    *flow = arg;
-	FlowOp	   *op = shown_op(flow);
+	OpenReader *reader = arg;
 
-	if (entry->bucket.op != op->plan->id)
-		return;
-	if (op->sessions)
-		wms_flow_session_read(op, entry);
-	else
-		wms_flow_emit_entry(op, entry, kept_of_reader);
+	if (reader->op->sessions)
+		wms_flow_session_read(reader->op, entry);
+	else if (!was_emitted(reader, entry))
+		wms_flow_emit_entry(reader->op, entry, kept_of_reader);
 }
 
-static void
-read_entries(WmsFlow *flow, WmsSharedStream *slot, Snapshot snapshot)
+/* The operator's open groups into its row set; false: the state is not in memory. */
+static bool
+read_op(FlowOp *op, WmsReading *reading, WmsTime w)
 {
-	FlowOp	   *op = shown_op(flow);
-	WmsProgress progress;
+	OpenReader	reader = {op, wms_flow_op_watermark(op, w)};
+	bool		known;
 
+	reading->op = op->plan->id;
+	reading->ops = &op->flow->state_ops[op->plan->id];
 	wms_flow_emit_begin(op);
-	if (!op->panes)
-		wms_state_read(slot, snapshot, emit_open, flow);
-	else if (wms_state_read_progress(flow->def->stream, snapshot, &progress))
-		wms_flow_pane_read(op, slot, snapshot, wms_flow_op_watermark(op, progress.watermark));
+	if (op->retired)
+		wms_rowset_begin(op->retired);
+	if (op->panes)
+		known = wms_flow_pane_read(op, reading, reader.w);
+	else
+		known = wms_state_read(reading, emit_open, &reader);
+	if (known && op->plan->global && op->flow->def->output_mode == WMS_COMPLETE && op->emitted == 0)
+		wms_flow_emit_global(op);
 	wms_flow_emit_end(op);
+	return known;
+}
+
+/* Groups that wait for the end of their window; operators that emit with each batch hold nothing back. */
+static bool
+holds_groups(FlowOp *op)
+{
+	return op->plan->kind == WMS_OP_AGGREGATE || op->plan->kind == WMS_OP_COLLECT;
+}
+
+/* Only what the final query reads: groups further down are not yet rows of anything. */
+static bool
+read_ops(WmsFlow *flow, WmsReading *reading, WmsTime w)
+{
+	int			i = -1;
+	bool		known = true;
+
+	while ((i = bms_next_member(flow->final->ops, i)) >= 0)
+		if (holds_groups(&flow->ops[i]))
+			known = read_op(&flow->ops[i], reading, w) && known;
+	return known;
 }
 
 static void
@@ -87,8 +124,38 @@ end_reading(WmsFlow *flow)
 		wms_rowset_end(flow->ops[i].out);
 		if (flow->ops[i].kept)
 			wms_rowset_end(flow->ops[i].kept);
+		if (flow->ops[i].retired)
+			wms_rowset_end(flow->ops[i].retired);
 	}
 }
+
+/* ---------------------------------------------------------------- which rows of the result they replace */
+
+static void
+put_row(TupleTableSlot *slot, void *arg)
+{
+	tuplestore_puttupleslot((Tuplestorestate *) arg, slot);
+}
+
+static void
+find_replaced(WmsFlow *flow, WmsOpenRows *into)
+{
+	FlowOp	   *op = flow->plan->top_op >= 0 ? &flow->ops[flow->plan->top_op] : NULL;
+
+	if (op == NULL || flow->shown == NULL)
+		return;
+	if (flow->def->output_mode == WMS_UPDATE)
+		into->groups = op->emitted;
+	else if (op->retired && flow->def->output_mode == WMS_APPEND)
+	{
+		into->groups = tuplestore_tuple_count(op->retired->rows);
+		wms_flow_show_instead(op, op->retired);
+	}
+	if (into->groups > 0 && flow->plan->key_columns != NIL)
+		wms_query_run(flow->shown, wms_dest_call(put_row, into->replaced));
+}
+
+/* ---------------------------------------------------------------- the shape of the result */
 
 /* desc is the row type that the caller wants; the result's columns come first in it by name, others are NULL. */
 typedef struct Reshape
@@ -135,23 +202,49 @@ reshape_all(Tuplestorestate *rows, TupleDesc row_desc, Tuplestorestate *to, Tupl
 	ExecDropSingleTupleTableSlot(slot);
 }
 
+/* ---------------------------------------------------------------- all of it */
+
+/*
+ * The state is put into memory a moment after the worker takes the stream up; a snapshot that sees batches of it waits for that,
+ * WAIT_MS at most.
+ */
+static bool
+read_when_there(WmsFlow *flow, WmsReading *reading, WmsTime w, bool must_be_there)
+{
+	for (int waited = 0;; waited += WAIT_STEP_MS)
+	{
+		reading->slot = wms_stream_slot(flow->def->stream, false);
+		if (reading->slot && read_ops(flow, reading, w))
+			return true;
+		if (!must_be_there || waited >= WAIT_MS)
+			return !must_be_there;
+		CHECK_FOR_INTERRUPTS();
+		pg_usleep(WAIT_STEP_MS * 1000L);
+	}
+}
+
 void
-wms_flow_read_open(const WmsStreamDef *def, WmsSharedStream *slot, Snapshot snapshot, Tuplestorestate *store,
-				   TupleDesc desc)
+wms_flow_read_open(const WmsStreamDef *def, Snapshot snapshot, WmsOpenRows *into)
 {
 	WmsFlow    *flow = wms_flow_build(def, CurrentMemoryContext);
-	Tuplestorestate *rows;
+	Tuplestorestate *rows = tuplestore_begin_heap(false, false, work_mem);
+	WmsReading	reading = {NULL, snapshot};
+	WmsProgress seen;
+	bool		sees_batches = wms_state_read_progress(def->stream, snapshot, &seen);
 
-	if (shown_op(flow) != NULL)
+	into->known = true;
+	into->groups = 0;
+	if (sees_batches)
+		reading.batches = seen.counters[WMS_COUNT_BATCHES];
+	if (flow->final->reads_op)
 	{
-		rows = tuplestore_begin_heap(false, false, work_mem);
 		begin_reading(flow, rows);
-		read_entries(flow, slot, snapshot);
-		if (flow->final->query && flow->final->reads_op)
-			wms_flow_run_input(flow->final);
-		reshape_all(rows, flow->plan->result_desc, store, desc);
-		tuplestore_end(rows);
+		into->known = read_when_there(flow, &reading, sees_batches ? seen.watermark : WMS_TIME_MIN, sees_batches);
+		wms_flow_run_input(flow->final);
+		reshape_all(rows, flow->plan->result_desc, into->rows, into->desc);
+		find_replaced(flow, into);
 		end_reading(flow);
 	}
+	tuplestore_end(rows);
 	wms_flow_free(flow);
 }

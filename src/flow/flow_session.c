@@ -424,6 +424,14 @@ note_kept(const char *row, uint32 len, void *arg)
 	}
 }
 
+/* Readers that do not see this batch want the key's sessions as they were: the entry itself changes. */
+static void
+keep_for_readers(FlowOp *op, WmsEntry *entry)
+{
+	if (bms_is_member(op->plan->id, op->flow->final->ops) && op->flow->def->output_mode != WMS_COMPLETE)
+		wms_state_shelve(op->flow->store, entry);
+}
+
 /*
  * The key lost sessions: its entry is taken away if none is left, and otherwise, where rows are kept, made again with the rows of
  * those that are left, for kept rows only ever grow.
@@ -441,6 +449,7 @@ after_removal(FlowOp *op, WmsEntry *entry, Sessions *sessions)
 
 	if (sessions->n > 0 && !op->has_kept)
 		return;
+	keep_for_readers(op, entry);
 	key = MemoryContextAlloc(op->flow->batch, Max(key_len, 1));
 	memcpy(key, entry->key, key_len);
 	if (sessions->n > 0)
@@ -537,9 +546,9 @@ emit_session(FlowOp *op, WmsEntry *entry, Session *session,
 	wms_flow_emit_entry(op, &shown, kept);
 }
 
-/* The rows under these windows are replaced: their keys are told to the sink. */
+/* The rows under these windows are replaced: their keys are told to the sink, or, with its own window among them, to a reader. */
 static void
-retire(FlowOp *op, WmsEntry *entry, Session *session)
+retire(FlowOp *op, WmsEntry *entry, Session *session, bool own_too)
 {
 	int			natts = op->out->desc->natts;
 	Datum	   *values = palloc0(sizeof(Datum) * natts);
@@ -548,7 +557,7 @@ retire(FlowOp *op, WmsEntry *entry, Session *session)
 
 	for (int i = 0; i < session->nshown; i++)
 	{
-		if (session->shown[i].start == session->start && session->shown[i].end == session->end)
+		if (!own_too && session->shown[i].start == session->start && session->shown[i].end == session->end)
 			continue;
 		shown.bucket.start = session->shown[i].start;
 		shown.bucket.end = session->shown[i].end;
@@ -561,7 +570,8 @@ retire(FlowOp *op, WmsEntry *entry, Session *session)
 static void
 show(FlowOp *op, WmsEntry *entry, Session *session)
 {
-	retire(op, entry, session);
+	keep_for_readers(op, entry);
+	retire(op, entry, session, false);
 	emit_session(op, entry, session, kept_in_store);
 	session->touched = false;
 	session->shown = MemoryContextAlloc(work_context(op), sizeof(WmsWindow));
@@ -686,6 +696,10 @@ wms_flow_session_read(FlowOp *op, WmsEntry *entry)
 	Sessions   *sessions = sessions_of(op, entry);
 
 	for (int i = 0; i < sessions->n; i++)
-		if (sessions->list[i].touched)
-			emit_session(op, entry, &sessions->list[i], kept_of_reader);
+	{
+		if (!sessions->list[i].touched)
+			continue;
+		retire(op, entry, &sessions->list[i], true);
+		emit_session(op, entry, &sessions->list[i], kept_of_reader);
+	}
 }

@@ -11,15 +11,19 @@
  */
 #include "postgres.h"
 
+#include "access/table.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_operator.h"
 #include "fmgr.h"
 #include "funcapi.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
+#include "utils/rel.h"
 #include "utils/rls.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/typcache.h"
 
 #include "flow/flow.h"
@@ -144,22 +148,33 @@ stream_of_argument(FunctionCallInfo fcinfo)
 	return wms_face_stream(relid);
 }
 
-/* Rows of open windows in the shape of desc, the result's row type. */
-static void
-read_open(const WmsStreamDef *def, Tuplestorestate *store, TupleDesc desc)
+/* The state of a stream that stands still is in the log only. */
+static bool
+stands_still(const WmsStreamDef *def)
 {
-	WmsSharedStream *slot = wms_stream_slot(def->stream, false);
-	WmsFaceOwner scope;
+	return def->foreign || def->status == WMS_PAUSED || def->status == WMS_FAILED || def->status == WMS_RESTORED ||
+		def->status == WMS_NEEDS_RESYNC;
+}
 
-	if (def->status == WMS_PAUSED || def->status == WMS_FAILED || def->status == WMS_RESTORED || def->status == WMS_NEEDS_RESYNC)
+static void
+read_open(const WmsStreamDef *def, WmsOpenRows *into)
+{
+	WmsFaceOwner scope;
+	bool		still = stands_still(def);
+
+	into->known = false;
+	into->groups = 0;
+	if (!still)
+	{
+		wms_face_become_owner(def, &scope);
+		wms_flow_read_open(def, GetActiveSnapshot(), into);
+		wms_face_leave_owner(&scope);
+	}
+	if (!into->known)
 		ereport(WARNING,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
-				 errmsg("stream \"%s\" is %s: its open windows are not in memory", get_rel_name(def->stream), wms_status_name(def->status))));
-	if (!slot)
-		return;
-	wms_face_become_owner(def, &scope);
-	wms_flow_read_open(def, slot, GetActiveSnapshot(), store, desc);
-	wms_face_leave_owner(&scope);
+				 errmsg("stream \"%s\" is %s: its open windows are not in memory", get_rel_name(def->stream),
+						wms_status_name(def->foreign ? WMS_RESTORED : still ? def->status : WMS_STARTING))));
 }
 
 Datum
@@ -167,11 +182,16 @@ wms_sql_open_windows(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	WmsStreamDef *def;
+	WmsOpenRows open = {0};
 
 	wms_require_preloaded();
 	def = stream_of_argument(fcinfo);
 	InitMaterializedSRF(fcinfo, 0);
-	read_open(def, rsinfo->setResult, rsinfo->setDesc);
+	open.rows = rsinfo->setResult;
+	open.desc = rsinfo->setDesc;
+	open.replaced = tuplestore_begin_heap(false, false, work_mem);
+	read_open(def, &open);
+	tuplestore_end(open.replaced);
 	return (Datum) 0;
 }
 
@@ -204,51 +224,127 @@ put_live_row(TupleTableSlot *slot, void *arg)
 	tuplestore_putvalues(rows->store, rows->desc, rows->values, rows->isnull);
 }
 
-/* The key of a row as one value, in which NULL equals NULL. */
-static char *
-key_record(const WmsStreamDef *def, const char *alias)
+/* The key columns of the result. */
+static TupleDesc
+key_desc(const WmsStreamDef *def)
 {
-	StringInfoData text;
+	Relation	rel = table_open(def->stream, AccessShareLock);
+	TupleDesc	desc = CreateTemplateTupleDesc(list_length(def->key_columns));
+	int			i = 0;
 	ListCell   *lc;
 
-	initStringInfo(&text);
-	appendStringInfoString(&text, "CAST(ROW(");
 	foreach(lc, def->key_columns)
-		appendStringInfo(&text, "%s%s.%s", lc == list_head(def->key_columns) ? "" : ", ", alias,
-						 quote_identifier(get_attname(def->stream, lfirst_int(lc), false)));
-	appendStringInfoString(&text, ") AS pg_catalog.record)");
-	return text.data;
+		TupleDescCopyEntry(desc, ++i, RelationGetDescr(rel), lfirst_int(lc));
+	i = 0;
+	foreach(lc, def->key_columns)
+		TupleDescAttr(desc, i++)->attnotnull = TupleDescAttr(RelationGetDescr(rel), lfirst_int(lc) - 1)->attnotnull;
+	table_close(rel, NoLock);
+	return desc;
+}
+
+static const char *
+equality_of(Oid type)
+{
+	Oid			operator = lookup_type_cache(type, TYPECACHE_EQ_OPR)->eq_opr;
+	HeapTuple	tuple = SearchSysCache1(OPEROID, ObjectIdGetDatum(operator));
+	Form_pg_operator form;
+	char	   *text;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "type %u has no equality operator", type);
+	form = (Form_pg_operator) GETSTRUCT(tuple);
+	text = psprintf("OPERATOR(%s.%s)", quote_identifier(get_namespace_name(form->oprnamespace)), NameStr(form->oprname));
+	ReleaseSysCache(tuple);
+	return text;
+}
+
+static void
+append_record(StringInfo sql, TupleDesc key, const char *alias)
+{
+	appendStringInfoString(sql, "CAST(ROW(");
+	for (int i = 0; i < key->natts; i++)
+		appendStringInfo(sql, "%s%s.%s", i == 0 ? "" : ", ", alias, quote_identifier(NameStr(TupleDescAttr(key, i)->attname)));
+	appendStringInfoString(sql, ") AS pg_catalog.record)");
 }
 
 /*
- * In append mode a window is in one of the two places.  In update mode an open one has left its last value in the
- * result: the newer one counts.  In complete mode all groups are open for ever.
+ * Does o, a key, belong to row r of the result?  Where NULL can be in it, images are compared: both come from the same group.  Else column
+ * by column, so that the planner may hash them.
+ */
+static void
+append_match(StringInfo sql, TupleDesc key)
+{
+	bool		not_null = true;
+
+	for (int i = 0; i < key->natts; i++)
+		not_null &= TupleDescAttr(key, i)->attnotnull;
+	if (!not_null)
+	{
+		append_record(sql, key, "o");
+		appendStringInfoString(sql, " OPERATOR(pg_catalog.*=) ");
+		append_record(sql, key, "r");
+		return;
+	}
+	for (int i = 0; i < key->natts; i++)
+	{
+		const char *name = quote_identifier(NameStr(TupleDescAttr(key, i)->attname));
+
+		appendStringInfo(sql, "%so.%s %s r.%s", i == 0 ? "" : " AND ", name, equality_of(TupleDescAttr(key, i)->atttypid), name);
+	}
+}
+
+/*
+ * In append mode a window is in one of the two places, but for a session that has grown since it was emitted.  In update mode an open window
+ * has left its last value in the result: the newer one counts.
  */
 static char *
-live_query(const WmsStreamDef *def)
+live_query(const WmsStreamDef *def, const WmsOpenRows *open, TupleDesc key)
 {
 	StringInfoData sql;
 	char	   *table = quote_qualified_identifier(get_namespace_name(get_rel_namespace(def->stream)), get_rel_name(def->stream));
 
 	initStringInfo(&sql);
 	appendStringInfoString(&sql, "SELECT * FROM wms_open");
-	if (def->output_mode == WMS_COMPLETE)
+	if (open->groups > 0 && key->natts == 0)
 		return sql.data;
 	appendStringInfo(&sql, " UNION ALL SELECT * FROM %s AS r", table);
-	if (def->output_mode == WMS_UPDATE && def->has_key)
-		appendStringInfo(&sql, " WHERE NOT EXISTS (SELECT FROM wms_open AS o WHERE %s OPERATOR(pg_catalog.=) %s)",
-						 key_record(def, "o"), key_record(def, "r"));
+	if (open->groups > 0)
+	{
+		appendStringInfoString(&sql, " WHERE NOT EXISTS (SELECT FROM wms_replaced AS o WHERE ");
+		append_match(&sql, key);
+		appendStringInfoChar(&sql, ')');
+	}
 	return sql.data;
+}
+
+/* In complete mode every group is open for ever, and the result shows them all. */
+static void
+read_live(const WmsStreamDef *def, LiveRows *rows)
+{
+	QueryEnvironment *env = create_queryEnv();
+	TupleDesc	key = key_desc(def);
+	WmsRowSet  *open_set = wms_rowset_make(env, "wms_open", rows->desc);
+	WmsRowSet  *replaced_set = wms_rowset_make(env, "wms_replaced", key);
+	WmsOpenRows open = {0};
+	WmsQuery   *query;
+
+	open.rows = wms_rowset_begin(open_set);
+	open.desc = rows->desc;
+	open.replaced = wms_rowset_begin(replaced_set);
+	if (def->output_mode != WMS_COMPLETE)
+		read_open(def, &open);
+	query = wms_query_parse(live_query(def, &open, key), env);
+	wms_query_plan(query);
+	wms_query_run(query, wms_dest_call(put_live_row, rows));
+	wms_rowset_end(open_set);
+	wms_rowset_end(replaced_set);
 }
 
 Datum
 wms_sql_live(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	QueryEnvironment *env = create_queryEnv();
 	WmsStreamDef *def;
-	WmsRowSet  *open;
-	WmsQuery   *query;
 	LiveRows	rows;
 
 	wms_require_preloaded();
@@ -258,11 +354,6 @@ wms_sql_live(PG_FUNCTION_ARGS)
 	rows.desc = rsinfo->setDesc;
 	rows.values = palloc(rows.desc->natts * sizeof(Datum));
 	rows.isnull = palloc(rows.desc->natts * sizeof(bool));
-
-	open = wms_rowset_make(env, "wms_open", rows.desc);
-	read_open(def, wms_rowset_begin(open), rows.desc);
-	query = wms_query_parse(live_query(def), env);
-	wms_query_plan(query);
-	wms_query_run(query, wms_dest_call(put_live_row, &rows));
+	read_live(def, &rows);
 	return (Datum) 0;
 }

@@ -44,7 +44,7 @@ typedef struct WmsBucketKey
 } WmsBucketKey;
 
 /* Flag bits of an entry that are the operator's own, durable with it. */
-#define WMS_ENTRY_EMITTED	0x01	/* shown in the result already */
+#define WMS_ENTRY_UNSHOWN	0x01	/* came into a window after that was emitted, and was not emitted itself yet */
 #define WMS_ENTRY_PENDING	0x02	/* touched since the last firing */
 
 /* An entry as the current batch sees it.  Lives in the batch context; pointers are stable until the batch ends. */
@@ -134,6 +134,12 @@ extern void wms_state_scan_touched(WmsStore *store, int op, WmsEntryFn fn, void 
 /* The bucket leaves with this batch.  Its touched entries stay in scan_touched; the same key may come again, as a new bucket. */
 extern void wms_state_close(WmsStore *store, const WmsBucketKey *bucket);
 
+/*
+ * Readers whose snapshot does not see this batch go on seeing the touched entry, removed or not, as it was committed before: for
+ * entries that change from open to shown in a bucket that stays.
+ */
+extern void wms_state_shelve(WmsStore *store, WmsEntry *entry);
+
 /* Before COMMIT, after the last touch.  ERROR OUT_OF_MEMORY with hint when state_memory is not enough. */
 extern void wms_state_prepare(WmsStore *store, const WmsProgress *progress);
 extern void wms_state_publish(WmsStore *store);
@@ -156,15 +162,24 @@ extern void wms_state_size(WmsStore *store, WmsStateSize *size);
 
 /* ---- readers: any backend */
 
+/* What a reader asks for. */
+typedef struct WmsReading
+{
+	WmsSharedStream *slot;
+	Snapshot	snapshot;
+	int64		batches;		/* number of the newest batch that the snapshot sees (WMS_COUNT_BATCHES of wms_state_read_progress); 0: none */
+	int			op;				/* entries of this operator */
+	const WmsStateOps *ops;		/* of it: how its keys compare */
+} WmsReading;
+
 /*
- * Calls fn for a copy (in the current context) of every entry that a reader with this snapshot must see as open:
- * all of live buckets, and those of buckets that closed in a transaction the snapshot does not see.  Kept rows by
- * wms_reader_kept inside fn.  Small states are seen as one batch left them; see state_read.c for larger ones.  False if the
+ * Calls fn for a copy (in the current context, where it stays) of every entry that a reader with this snapshot must see as open:
+ * all of live buckets, and those of buckets that closed in a transaction the snapshot does not see; shelved entries as they were before.
+ * Kept rows by wms_reader_kept inside fn.  The state is seen as it was between two batches, and at least as new as the snapshot.  False if the
  * stream has no area at the moment, or it is being loaded.  ERROR T_R_SERIALIZATION_FAILURE if buckets
  * that closed are not kept for a snapshot as old as this (the stream was started since, or memory was short).
  */
-typedef struct WmsReader WmsReader;
-extern bool wms_state_read(WmsSharedStream *slot, Snapshot snapshot, WmsEntryFn fn, void *arg);
+extern bool wms_state_read(const WmsReading *reading, WmsEntryFn fn, void *arg);
 extern void wms_reader_kept(WmsEntry *entry, WmsKeptFn fn, void *arg);
 /* W, position and counters of the newest batch that a snapshot sees; false: it sees none. */
 extern bool wms_state_read_progress(Oid stream, Snapshot snapshot, WmsProgress *progress);

@@ -214,6 +214,12 @@ wms_bucket_make(WmsStore *store, const WmsBucketKey *key)
 	return bucket;
 }
 
+WmsBucket *
+wms_bucket_make_shelf(WmsStore *store, const WmsBucketKey *key)
+{
+	return bucket_alloc(store, key);
+}
+
 /* ---------------------------------------------------------------- shared memory */
 
 /* Its shared form, with a first chunk for need bytes of blocks as far as that is reasonable. */
@@ -230,6 +236,7 @@ wms_bucket_reserve(WmsStore *store, WmsBucket *bucket, Size need)
 	shared->start = bucket->key.start;
 	shared->end = bucket->key.end;
 	shared->op = bucket->key.op;
+	shared->again = bucket->revived;
 	shared->first.next = InvalidDsaPointer;
 	shared->first.size = size - sizeof(WmsSharedBucket);
 	bucket->dp = dp;

@@ -35,6 +35,7 @@ typedef struct WmsRoot
 	bool		ready;			/* loaded: readers may look */
 	bool		publishing;		/* between the slices of a publish */
 	uint64		version;		/* publishes finished */
+	int64		batches;		/* WMS_COUNT_BATCHES of the newest batch published, or loaded */
 	dsa_pointer buckets;		/* newest first */
 	FullTransactionId dropped;	/* newest transaction that may have closed a bucket which is gone though snapshots may want it */
 } WmsRoot;
@@ -59,6 +60,8 @@ typedef struct WmsSharedBucket
 	WmsTime		end;
 	int32		op;
 	bool		closed;			/* that transaction has committed */
+	bool		shelf;			/* never lived: entries of a bucket of this key as they were before that transaction */
+	bool		again;			/* a bucket of this key may have closed before */
 	WmsChunk	first;			/* its blocks follow */
 } WmsSharedBucket;
 
@@ -194,6 +197,8 @@ struct WmsTouched
 	Size		need;			/* bytes of blocks that are still to be reserved */
 	int64		nnew;			/* of the entries, those to be added */
 	bool		frees;			/* publishing it will free blocks */
+	bool		shelves;		/* some entries are to be shelved */
+	WmsBucket  *shelf;			/* their copies, made by prepare; NULL: none */
 	dsa_pointer chunks;			/* chunks made by this batch, linked among themselves only */
 	WmsChunk   *old_tail;		/* tail before those */
 	int64		old_bytes;		/* chunk_bytes before those */
@@ -308,6 +313,7 @@ struct WmsOverlay
 	WmsBucket  *closing;		/* CLOSING and GONE, linked by order, newest first */
 	bool		tagged;
 	FullTransactionId xid;
+	int64		batches;		/* this batch's number */
 
 	/* what the log will have when we commit */
 	WmsTime    *horizons;
@@ -364,6 +370,7 @@ struct WmsEntryPrivate
 	const char *staged;			/* the value to be */
 	uint32		staged_len;
 	bool		changed;		/* value or flags are to be written */
+	bool		shelved;		/* its committed form is kept for readers that do not see this batch */
 	bool		hole;			/* block comes from a removed entry */
 	bool		indexed;		/* block is in the index */
 	WmsStored  *block;			/* new entries: the entry to be */
@@ -434,6 +441,8 @@ wms_area_address(WmsStore *store, dsa_pointer dp)
 extern void wms_buckets_init(WmsStore *store);
 extern WmsBucket *wms_bucket_find(WmsStore *store, const WmsBucketKey *key);
 extern WmsBucket *wms_bucket_make(WmsStore *store, const WmsBucketKey *key);
+/* One that is found by nobody but readers. */
+extern WmsBucket *wms_bucket_make_shelf(WmsStore *store, const WmsBucketKey *key);
 extern void wms_bucket_enter(WmsStore *store, WmsBucket *bucket);
 extern void wms_bucket_leave(WmsStore *store, WmsBucket *bucket);
 /* The first in the order greater than key. */

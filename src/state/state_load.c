@@ -615,6 +615,7 @@ wms_store_load(WmsStore *store, Oid stream, uint64 fingerprint, WmsProgress *pro
 	store->broken = false;
 	LWLockAcquire(&store->slot->lock, LW_EXCLUSIVE);
 	store->root->ready = true;
+	store->root->batches = found ? progress->counters[WMS_COUNT_BATCHES] : 0;
 	LWLockRelease(&store->slot->lock);
 	return found;
 }

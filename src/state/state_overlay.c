@@ -364,6 +364,18 @@ wms_state_remove(WmsStore *store, WmsEntry *entry)
 }
 
 void
+wms_state_shelve(WmsStore *store, WmsEntry *entry)
+{
+	WmsEntryPrivate *private = entry->priv;
+
+	open_overlay(store);
+	if (private->stored == NULL)
+		return;
+	private->shelved = true;
+	private->bucket->touched->shelves = true;
+}
+
+void
 wms_state_kept(WmsStore *store, WmsEntry *entry, WmsKeptFn fn, void *arg)
 {
 	WmsEntryPrivate *private = entry->priv;

@@ -5,7 +5,7 @@
  * Prepare runs inside the transaction and does everything that may fail:
  *	  stage     every touched entry that stays is encoded; what did not change is left out
  *	  reserve   blocks for new entries (written and indexed at once: no reader sees them yet), for
- *	            values that outgrew their room, for kept rows
+ *	            values that outgrew their room, for kept rows; copies of what is shelved
  *	  log       rows of wmstream.state_log (state_log.c)
  *	  tag       buckets that leave get our transaction id, for readers with older snapshots
  * After COMMIT publish makes it visible: it only copies, links and counts, and cannot fail.
@@ -18,6 +18,10 @@
  *
  * A bucket whose last entry was removed leaves like a closed one, so that readers that stand in it
  * keep their footing.
+ *
+ * Shelves.  Entries that a batch shows, or takes away, without closing their bucket are copied as they were before it
+ * into a bucket that is born closed by this batch: a *shelf*.  It has the key of the bucket they are in, so a reader that does not
+ * see the batch finds two versions of such an entry, of which the older counts.  Shelves are not in the log.
  */
 #include "postgres.h"
 
@@ -341,6 +345,111 @@ reserve_bucket(WmsStore *store, WmsTouched *touched)
 	}
 }
 
+/* ---------------------------------------------------------------- shelves */
+
+static Size
+kept_bytes(WmsStore *store, const WmsMore *more)
+{
+	Size		bytes = 0;
+	uint32		i;
+
+	for (i = 0; i < more->nsegments; i++)
+		bytes += wms_more_segment(store, more, i)->len;
+	return bytes;
+}
+
+/* The kept rows of a committed entry, all in one segment. */
+static void
+shelve_kept(WmsStore *store, WmsBucket *shelf, const WmsMore *more, WmsStored *copy)
+{
+	Size		bytes = kept_bytes(store, more);
+	WmsMore    *more_copy;
+	WmsSegment *segment;
+	char	   *at;
+	void	   *ptr;
+	dsa_pointer dp;
+	uint32		i;
+
+	dp = wms_heap_allocate(store, shelf, MAXALIGN(sizeof(WmsSegment)) + bytes, &ptr);
+	segment = ptr;
+	segment->nrows = 0;
+	segment->spare = 0;
+	segment->len = bytes;
+	at = WMS_SEGMENT_DATA(segment);
+	for (i = 0; i < more->nsegments; i++)
+	{
+		WmsSegment *from = wms_more_segment(store, more, i);
+
+		memcpy(at, WMS_SEGMENT_DATA(from), from->len);
+		at += from->len;
+		segment->nrows += from->nrows;
+	}
+	copy->more = wms_heap_allocate(store, shelf, sizeof(WmsMore), &ptr);
+	more_copy = ptr;
+	memset(more_copy, 0, sizeof(WmsMore));
+	more_copy->value = InvalidDsaPointer;
+	more_copy->segments = dp;
+	more_copy->nsegments = 1;
+	more_copy->nkept = more->nkept;
+}
+
+static void
+shelve_entry(WmsStore *store, WmsBucket *shelf, WmsEntryPrivate *private)
+{
+	const WmsStored *stored = private->stored;
+	Size		size = wms_stored_size(stored->key_len, stored->value_len);
+	bool		hole;
+	WmsStored  *copy = wms_arena_entry(store, shelf, size, &hole);
+
+	Assert(!hole);
+	memcpy(copy, stored, sizeof(WmsStored));
+	copy->room = size - MAXALIGN(sizeof(WmsStored)) - MAXALIGN((Size) stored->key_len);
+	copy->own = 0;
+	copy->more = InvalidDsaPointer;
+	memcpy(WMS_STORED_KEY(copy), WMS_STORED_KEY(stored), stored->key_len);
+	memcpy(WMS_STORED_VALUE(copy), wms_stored_value(store, stored), stored->value_len);
+	if (private->more && private->more->nsegments > 0)
+		shelve_kept(store, shelf, private->more, copy);
+}
+
+/* Nobody reaches the shelf before it is published, so its chunks can be opened at once. */
+static void
+open_chunks(WmsStore *store, WmsSharedBucket *shared)
+{
+	WmsChunk   *chunk = &shared->first;
+
+	for (;;)
+	{
+		chunk->used = chunk->bump;
+		if (!DsaPointerIsValid(chunk->next))
+			break;
+		chunk = wms_area_address(store, chunk->next);
+	}
+}
+
+/* Of a bucket that lives on; one that closes is kept as it is. */
+static void
+reserve_shelf(WmsStore *store, WmsTouched *touched)
+{
+	WmsEntryPrivate *private;
+	Size		need = 0;
+
+	for (private = touched->first; private != NULL; private = private->bucket_next)
+	{
+		if (private->shelved)
+			need += wms_stored_size(private->stored->key_len, private->stored->value_len);
+	}
+	touched->shelf = wms_bucket_make_shelf(store, &touched->bucket->key);
+	wms_bucket_reserve(store, touched->shelf, need);
+	for (private = touched->first; private != NULL; private = private->bucket_next)
+	{
+		CHECK_FOR_INTERRUPTS();
+		if (private->shelved)
+			shelve_entry(store, touched->shelf, private);
+	}
+	open_chunks(store, touched->shelf->shared);
+}
+
 static void
 reserve_batch(WmsStore *store)
 {
@@ -350,6 +459,8 @@ reserve_batch(WmsStore *store)
 	{
 		if (touched->bucket->state == WMS_BUCKET_NEW || touched->bucket->state == WMS_BUCKET_LIVE)
 			reserve_bucket(store, touched);
+		if (touched->shelves && touched->bucket->state == WMS_BUCKET_LIVE)
+			reserve_shelf(store, touched);
 	}
 }
 
@@ -387,6 +498,7 @@ wms_state_prepare(WmsStore *store, const WmsProgress *progress)
 	stage_batch(store);
 	reserve_batch(store);
 	wms_log_write(store, progress);
+	overlay->batches = progress->counters[WMS_COUNT_BATCHES];
 	overlay->xid = GetTopFullTransactionId();
 	overlay->tagged = true;
 	tag_leaving(store, overlay->xid);
@@ -547,13 +659,9 @@ publish_entries(WmsStore *store, WmsTouched *touched, Slice *slice)
 	}
 }
 
-/* Goes to the end of the closed list; out of directory and order already. */
 static void
-retire(WmsStore *store, WmsBucket *bucket)
+append_closed(WmsStore *store, WmsBucket *bucket)
 {
-	store->nentries -= bucket->nentries;
-	store->nkept -= bucket->nkept;
-	store->nbuckets--;
 	bucket->order = NULL;
 	if (store->closed_last)
 		store->closed_last->order = bucket;
@@ -561,7 +669,31 @@ retire(WmsStore *store, WmsBucket *bucket)
 		store->closed_first = bucket;
 	store->closed_last = bucket;
 	store->nclosed++;
+}
+
+/* Goes to the end of the closed list; out of directory and order already. */
+static void
+retire(WmsStore *store, WmsBucket *bucket)
+{
+	store->nentries -= bucket->nentries;
+	store->nkept -= bucket->nkept;
+	store->nbuckets--;
+	append_closed(store, bucket);
 	wms_index_free(bucket);
+}
+
+static void
+publish_shelf(WmsStore *store, WmsTouched *touched, Slice *slice)
+{
+	WmsBucket  *shelf = touched->shelf;
+
+	touched->shelf = NULL;
+	shelf->shared->closing = store->overlay->xid;
+	shelf->shared->closed = true;
+	shelf->shared->shelf = true;
+	wms_bucket_link(store, shelf);
+	append_closed(store, shelf);
+	slice_step(store, slice, 0);
 }
 
 static void
@@ -579,6 +711,8 @@ publish_touched(WmsStore *store, WmsTouched *touched, Slice *slice)
 		wms_bucket_free(store, bucket);
 		return;
 	}
+	if (touched->shelf)
+		publish_shelf(store, touched, slice);
 	/* removals first: a key may have been removed and made anew */
 	publish_removals(store, touched, slice);
 	wms_arena_publish(store, touched);
@@ -663,6 +797,7 @@ wms_state_publish(WmsStore *store)
 	}
 	store->root->publishing = false;
 	store->root->ready = true;
+	store->root->batches = overlay->batches;
 	store->root->version++;
 	LWLockRelease(&store->slot->lock);
 
@@ -706,6 +841,8 @@ discard_touched(WmsStore *store, WmsTouched *touched)
 	WmsBucket  *bucket = touched->bucket;
 	WmsEntryPrivate *private;
 
+	if (touched->shelf)
+		wms_bucket_free(store, touched->shelf);
 	bucket->touched = NULL;
 	bucket->nlive = bucket->nentries;
 	for (private = touched->first; private != NULL; private = private->bucket_next)

@@ -7,7 +7,13 @@
  *
  * What is open.  A bucket without a closing transaction, and one whose closing transaction the snapshot
  * does not see: in progress for the snapshot, or aborted.  So what the result table does not
- * show yet is here, and nothing twice.
+ * show yet is here, and nothing twice.  Of an entry that is found in several versions (see shelves in state_publish.c;
+ * and a bucket whose key came again) the oldest counts: it is the one that the snapshot's own batches left.
+ *
+ * How new the state must be.  A snapshot can see the commit of a batch that is not published yet: then the
+ * result shows what the batch emitted, while the windows that it opened are not here.  The batch's number, which the log tells
+ * under the same snapshot, is compared with that of the newest one published, and the reader waits.  State that is newer than the snapshot
+ * does no harm: what left it since is still here, and what came to it is open.
  *
  * Where a reader stands.  It lets go of the lock only inside a bucket that is open for it.  Such a bucket
  * cannot be freed as long as the snapshot counts, since buckets go when no snapshot can miss their closing.
@@ -15,10 +21,10 @@
  * that would have wanted them fails.)
  * Chunks of a bucket live as long as the bucket; what hangs on an entry is copied with it, under one hold.
  *
- * What a reader sees of batches.  Every entry is whole.  A copy that took one hold of the
- * lock, as that of every small state does, shows the state between two publishes.  A larger copy during which a batch
- * was published is thrown away and made again, ATTEMPTS times at most; the last one may show some entries
- * before and some after that batch, and may miss an entry that moved from one bucket to another.
+ * What a reader sees of batches: the state between two publishes.  A copy that takes one hold of the
+ * lock, as that of every small state does, shows that by itself.  A larger copy during which a batch
+ * was published is thrown away and made again; after ATTEMPTS times it is made in one hold, however long, into memory that
+ * was taken before.
  */
 #include "postgres.h"
 
@@ -32,8 +38,9 @@
 /* Bytes copied per hold of the lock. */
 #define SLICE_BYTES ((Size) 1024 * 1024)
 #define FIRST_BLOCK ((Size) 64 * 1024)
-/* A publish is waited for this often, for a millisecond. */
-#define PUBLISH_WAITS 100
+/* A batch that the snapshot sees is published a moment after its commit, unless the worker died there. */
+#define PUBLISH_WAIT_MS 10000
+#define LIVE_VERSION PG_UINT64_MAX
 
 typedef struct CopyBlock
 {
@@ -48,16 +55,23 @@ typedef struct CopyBlock
 typedef struct Copy
 {
 	WmsBucketKey bucket;
+	uint64		version;		/* transaction that closed the bucket; LIVE_VERSION: none, or not yet */
 	uint32		hash;
 	uint32		key_len;
 	uint32		value_len;
-	uint32		flags;
+	uint8		flags;
+	bool		hidden;			/* an older version counts */
 	Size		kept_len;
 	int64		nkept;
 } Copy;
 
-struct WmsReader
+#define COPY_KEY(copy) ((char *) (copy) + MAXALIGN(sizeof(Copy)))
+#define COPY_VALUE(copy) (COPY_KEY(copy) + MAXALIGN((Size) (copy)->key_len))
+#define COPY_KEPT(copy) (COPY_VALUE(copy) + MAXALIGN((Size) (copy)->value_len))
+
+typedef struct WmsReader
 {
+	const WmsReading *reading;
 	WmsSharedStream *slot;
 	Snapshot	snapshot;
 	dsa_area   *area;
@@ -69,7 +83,11 @@ struct WmsReader
 	CopyBlock  *first;
 	CopyBlock  *last;
 	Size		slice;			/* bytes in this hold of the lock */
+	Size		copied;			/* bytes in all */
+	Size		most;			/* the most that was copied so far */
 	Size		need;			/* bytes that did not fit */
+	bool		whole;			/* all in one hold */
+	bool		versions;		/* there are buckets that may share their key with others */
 
 	/* position */
 	WmsSharedBucket *bucket;	/* NULL: at the end */
@@ -79,12 +97,13 @@ struct WmsReader
 	/* verdict on the last closing transaction asked about */
 	FullTransactionId asked;
 	bool		open;
-};
+} WmsReader;
 
 typedef enum Outcome
 {
 	READ_DONE,
-	READ_AGAIN,					/* a publish came between */
+	READ_AGAIN,					/* a publish came between, or the block is too small */
+	READ_EARLY,					/* a batch that the snapshot sees is not published yet, or half of one is */
 	READ_NO_AREA,
 	READ_MOVED					/* another area now */
 } Outcome;
@@ -196,22 +215,24 @@ copy_entry(WmsReader *reader, const WmsStored *stored)
 	copy = (Copy *) (BLOCK_DATA(block) + block->used);
 	block->used += need;
 	reader->slice += need;
+	reader->copied += need;
 	memset(&copy->bucket, 0, sizeof(copy->bucket));
 	copy->bucket.op = reader->bucket->op;
 	copy->bucket.start = reader->bucket->start;
 	copy->bucket.end = reader->bucket->end;
+	copy->version = reader->bucket->closed ? U64FromFullTransactionId(reader->bucket->closing) : LIVE_VERSION;
+	copy->hidden = false;
 	copy->hash = stored->hash;
 	copy->key_len = stored->key_len;
 	copy->value_len = stored->value_len;
 	copy->flags = stored->flags;
 	copy->kept_len = kept_len;
 	copy->nkept = more ? more->nkept : 0;
-	at = (char *) copy + MAXALIGN(sizeof(Copy));
-	memcpy(at, WMS_STORED_KEY(stored), stored->key_len);
-	at += MAXALIGN((Size) stored->key_len);
-	memcpy(at, more && DsaPointerIsValid(more->value) ? (char *) address(reader, more->value) : WMS_STORED_VALUE(stored),
+	memcpy(COPY_KEY(copy), WMS_STORED_KEY(stored), stored->key_len);
+	memcpy(COPY_VALUE(copy),
+		   more && DsaPointerIsValid(more->value) ? (char *) address(reader, more->value) : WMS_STORED_VALUE(stored),
 		   stored->value_len);
-	at += MAXALIGN((Size) stored->value_len);
+	at = COPY_KEPT(copy);
 	for (i = 0; more && i < more->nsegments; i++)
 	{
 		const WmsSegment *segment = segment_of(reader, more, i);
@@ -234,7 +255,7 @@ copy_bucket(WmsReader *reader)
 
 			if (!(stored->own & WMS_STORED_REMOVED))
 			{
-				if (reader->slice >= SLICE_BYTES || !copy_entry(reader, stored))
+				if ((reader->slice >= SLICE_BYTES && !reader->whole) || !copy_entry(reader, stored))
 					return false;
 			}
 			reader->offset += WMS_STORED_SIZE(stored);
@@ -246,7 +267,7 @@ copy_bucket(WmsReader *reader)
 	}
 }
 
-/* Goes to the first open bucket from dp on. */
+/* Goes to the operator's first open bucket from dp on. */
 static void
 seek_bucket(WmsReader *reader, dsa_pointer dp)
 {
@@ -255,8 +276,9 @@ seek_bucket(WmsReader *reader, dsa_pointer dp)
 	{
 		WmsSharedBucket *bucket = address(reader, dp);
 
-		if (is_open(reader, bucket))
+		if (bucket->op == reader->reading->op && is_open(reader, bucket))
 		{
+			reader->versions |= bucket->shelf || bucket->again;
 			reader->bucket = bucket;
 			reader->chunk = &bucket->first;
 			reader->offset = 0;
@@ -276,9 +298,8 @@ copy_slice(WmsReader *reader)
 
 /* A block for what did not fit, without the lock. */
 static void
-add_block(WmsReader *reader)
+add_block(WmsReader *reader, Size size)
 {
-	Size		size = Max(reader->need, reader->first ? SLICE_BYTES : FIRST_BLOCK);
 	CopyBlock  *block = MemoryContextAllocHuge(CurrentMemoryContext, MAXALIGN(sizeof(CopyBlock)) + size);
 
 	block->next = NULL;
@@ -303,6 +324,7 @@ drop_copy(WmsReader *reader)
 		reader->first = next;
 	}
 	reader->last = NULL;
+	reader->copied = 0;
 }
 
 /* ---------------------------------------------------------------- attaching */
@@ -333,124 +355,292 @@ attach(WmsReader *reader)
 	return reader->root->ready;
 }
 
-/* Takes the lock when no publish is between two slices, or has been for too long. */
-static void
-lock_between_publishes(WmsReader *reader)
+/* Under the lock: is the state what the snapshot can do with? */
+static Outcome
+look_at_root(WmsReader *reader)
 {
-	int			waits = 0;
+	if (reader->area && reader->slot->area != reader->handle)
+		return READ_MOVED;
+	if (!attach(reader))
+		return READ_NO_AREA;
+	if (reader->root->publishing || reader->root->batches < reader->reading->batches)
+		return READ_EARLY;
+	return READ_DONE;
+}
 
-	LWLockAcquire(&reader->slot->lock, LW_SHARED);
-	while (reader->area && reader->slot->area == reader->handle && reader->root->publishing &&
-		   waits++ < PUBLISH_WAITS)
+/* Goes on in further holds of the lock; true when all was copied. */
+static bool
+copy_on(WmsReader *reader)
+{
+	while (reader->bucket != NULL)
 	{
 		LWLockRelease(&reader->slot->lock);
 		CHECK_FOR_INTERRUPTS();
-		pg_usleep(1000L);
+		if (reader->need > 0)
+			add_block(reader, Max(reader->need, SLICE_BYTES));
 		LWLockAcquire(&reader->slot->lock, LW_SHARED);
+		if (reader->slot->area != reader->handle)
+			return false;
+		check_dropped(reader);
+		copy_slice(reader);
 	}
+	return true;
 }
 
 static Outcome
 read_once(WmsReader *reader)
 {
 	uint64		version;
-	Outcome		outcome = READ_DONE;
+	Outcome		outcome;
 
-	lock_between_publishes(reader);
-	if (reader->area && reader->slot->area != reader->handle)
-		outcome = READ_MOVED;
-	else if (!attach(reader))
-		outcome = READ_NO_AREA;
-	if (outcome != READ_DONE)
+	LWLockAcquire(&reader->slot->lock, LW_SHARED);
+	outcome = look_at_root(reader);
+	if (outcome == READ_DONE)
 	{
-		LWLockRelease(&reader->slot->lock);
-		return outcome;
-	}
-	version = reader->root->version;
-	check_dropped(reader);
-	reader->asked = InvalidFullTransactionId;
-	seek_bucket(reader, reader->root->buckets);
-	copy_slice(reader);
-	while (reader->bucket != NULL)
-	{
-		LWLockRelease(&reader->slot->lock);
-		CHECK_FOR_INTERRUPTS();
-		if (reader->need > 0)
-			add_block(reader);
-		LWLockAcquire(&reader->slot->lock, LW_SHARED);
-		if (reader->slot->area != reader->handle)
-		{
-			LWLockRelease(&reader->slot->lock);
-			return READ_MOVED;
-		}
+		version = reader->root->version;
 		check_dropped(reader);
+		reader->asked = InvalidFullTransactionId;
+		reader->versions = false;
+		seek_bucket(reader, reader->root->buckets);
 		copy_slice(reader);
+		if (reader->whole && reader->bucket != NULL)
+			outcome = READ_AGAIN;
+		else if (!copy_on(reader))
+			outcome = READ_MOVED;
+		else if (reader->root->version != version || reader->root->publishing)
+			outcome = READ_AGAIN;
 	}
-	if (reader->root->version != version || reader->root->publishing)
-		outcome = READ_AGAIN;
 	LWLockRelease(&reader->slot->lock);
 	return outcome;
 }
 
+/* The copy's first block.  A whole copy must fit into it, and the state may have grown. */
 static void
-call_back(WmsReader *reader, WmsEntryFn fn, void *arg)
+begin_copy(WmsReader *reader)
 {
-	CopyBlock  *block;
+	Size		size = FIRST_BLOCK;
 
-	for (block = reader->first; block != NULL; block = block->next)
+	reader->most = Max(reader->most, reader->copied + reader->need);
+	if (reader->whole)
+		size = FIRST_BLOCK + reader->most + reader->most / 4;
+	drop_copy(reader);
+	add_block(reader, size);
+}
+
+static void
+wait_for_publish(int *waited_ms)
+{
+	if (++*waited_ms > PUBLISH_WAIT_MS)
+		ereport(ERROR,
+				(errcode(ERRCODE_T_R_SERIALIZATION_FAILURE),
+				 errmsg("the state of the stream is older than the snapshot"),
+				 errdetail("Its last batch has committed, but the worker has not shown it in memory."),
+				 errhint("Try again when the stream is running.")));
+	CHECK_FOR_INTERRUPTS();
+	pg_usleep(1000L);
+}
+
+/* False: there is no state to be read. */
+static bool
+make_copy(WmsReader *reader)
+{
+	int			attempts = 0;
+	int			waited_ms = 0;
+
+	for (;;)
 	{
-		Size		at = 0;
-
-		while (at < block->used)
+		begin_copy(reader);
+		switch (read_once(reader))
 		{
-			Copy	   *copy = (Copy *) (BLOCK_DATA(block) + at);
-			WmsEntryPrivate private = {0};
-			WmsKeptRows kept = {0};
-			WmsEntry   *entry = &private.entry;
-
-			CHECK_FOR_INTERRUPTS();
-			entry->bucket = copy->bucket;
-			entry->hash = copy->hash;
-			entry->flags = copy->flags;
-			entry->key_len = copy->key_len;
-			entry->key = (char *) copy + MAXALIGN(sizeof(Copy));
-			entry->value_len = copy->value_len;
-			entry->value = entry->key + MAXALIGN((Size) copy->key_len);
-			entry->nkept = copy->nkept;
-			entry->priv = &private;
-			kept.data = unconstify(char *, entry->value) + MAXALIGN((Size) copy->value_len);
-			kept.len = copy->kept_len;
-			private.kept = &kept;
-			at += kept.data + kept.len - (char *) copy;
-			fn(entry, arg);
+			case READ_DONE:
+				return true;
+			case READ_NO_AREA:
+				return false;
+			case READ_MOVED:
+				detach(reader);
+				break;
+			case READ_EARLY:
+				wait_for_publish(&waited_ms);
+				break;
+			case READ_AGAIN:
+				reader->whole = ++attempts >= ATTEMPTS;
+				break;
 		}
 	}
 }
 
-bool
-wms_state_read(WmsSharedStream *slot, Snapshot snapshot, WmsEntryFn fn, void *arg)
-{
-	WmsReader	reader = {0};
-	Outcome		outcome;
-	int			attempt = 1;
+/* ---------------------------------------------------------------- versions */
 
-	if (snapshot->snapshot_type != SNAPSHOT_MVCC)
-		elog(ERROR, "state can be read with MVCC snapshots only");
-	reader.slot = slot;
-	reader.snapshot = snapshot;
-	for (;;)
+typedef struct Versions
+{
+	const WmsStateOps *ops;
+	Copy	  **older;			/* copies of closed buckets, by bucket, hash and version */
+	int64		n;
+	int64		room;
+} Versions;
+
+static Copy *
+next_copy(CopyBlock *block, Size *at)
+{
+	Copy	   *copy = (Copy *) (BLOCK_DATA(block) + *at);
+
+	if (*at >= block->used)
+		return NULL;
+	*at += COPY_KEPT(copy) + copy->kept_len - (char *) copy;
+	return copy;
+}
+
+static int
+compare_place(const Copy *a, const Copy *b)
+{
+	if (a->bucket.end != b->bucket.end)
+		return a->bucket.end < b->bucket.end ? -1 : 1;
+	if (a->bucket.start != b->bucket.start)
+		return a->bucket.start < b->bucket.start ? -1 : 1;
+	if (a->hash != b->hash)
+		return a->hash < b->hash ? -1 : 1;
+	return 0;
+}
+
+static int
+compare_version(const void *a, const void *b)
+{
+	const Copy *x = *(Copy *const *) a;
+	const Copy *y = *(Copy *const *) b;
+	int			place = compare_place(x, y);
+
+	if (place != 0)
+		return place;
+	return x->version < y->version ? -1 : (x->version > y->version ? 1 : 0);
+}
+
+static void
+find_older(WmsReader *reader, Versions *versions)
+{
+	for (CopyBlock *block = reader->first; block != NULL; block = block->next)
 	{
-		outcome = read_once(&reader);
-		if (outcome == READ_MOVED)
-			detach(&reader);
-		else if (outcome != READ_AGAIN || attempt == ATTEMPTS)
-			break;
-		attempt++;
-		drop_copy(&reader);
+		Size		at = 0;
+		Copy	   *copy;
+
+		while ((copy = next_copy(block, &at)) != NULL)
+		{
+			if (copy->version == LIVE_VERSION)
+				continue;
+			if (versions->n == versions->room)
+			{
+				versions->room *= 2;
+				versions->older = repalloc_huge(versions->older, sizeof(Copy *) * versions->room);
+			}
+			versions->older[versions->n++] = copy;
+		}
 	}
+	qsort(versions->older, versions->n, sizeof(Copy *), compare_version);
+}
+
+/* The first of the older copies that is not before copy, whatever its version. */
+static int64
+older_from(const Versions *versions, const Copy *copy)
+{
+	int64		low = 0;
+	int64		high = versions->n;
+
+	while (low < high)
+	{
+		int64		middle = low + (high - low) / 2;
+
+		if (compare_place(versions->older[middle], copy) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+static bool
+has_older(const Versions *versions, Copy *copy)
+{
+	int64		i;
+
+	for (i = older_from(versions, copy); i < versions->n; i++)
+	{
+		Copy	   *older = versions->older[i];
+
+		if (compare_place(older, copy) != 0 || older->version >= copy->version)
+			return false;
+		if (wms_key_same(versions->ops, COPY_KEY(older), older->key_len, COPY_KEY(copy), copy->key_len))
+			return true;
+	}
+	return false;
+}
+
+/* Of the versions of an entry the oldest counts. */
+static void
+hide_newer(WmsReader *reader)
+{
+	Versions	versions = {reader->reading->ops, palloc(sizeof(Copy *) * 64), 0, 64};
+
+	find_older(reader, &versions);
+	for (CopyBlock *block = reader->first; block != NULL; block = block->next)
+	{
+		Size		at = 0;
+		Copy	   *copy;
+
+		while ((copy = next_copy(block, &at)) != NULL)
+		{
+			CHECK_FOR_INTERRUPTS();
+			copy->hidden = has_older(&versions, copy);
+		}
+	}
+	pfree(versions.older);
+}
+
+/* ---------------------------------------------------------------- calling back */
+
+static void
+call_back(Copy *copy, WmsEntryFn fn, void *arg)
+{
+	WmsEntryPrivate private = {0};
+	WmsKeptRows kept = {0};
+	WmsEntry   *entry = &private.entry;
+
+	CHECK_FOR_INTERRUPTS();
+	entry->bucket = copy->bucket;
+	entry->hash = copy->hash;
+	entry->flags = copy->flags;
+	entry->key_len = copy->key_len;
+	entry->key = COPY_KEY(copy);
+	entry->value_len = copy->value_len;
+	entry->value = COPY_VALUE(copy);
+	entry->nkept = copy->nkept;
+	entry->priv = &private;
+	kept.data = COPY_KEPT(copy);
+	kept.len = copy->kept_len;
+	private.kept = &kept;
+	fn(entry, arg);
+}
+
+bool
+wms_state_read(const WmsReading *reading, WmsEntryFn fn, void *arg)
+{
+	WmsReader	reader = {reading, reading->slot, reading->snapshot};
+	bool		found;
+
+	if (reading->snapshot->snapshot_type != SNAPSHOT_MVCC)
+		elog(ERROR, "state can be read with MVCC snapshots only");
+	found = make_copy(&reader);
 	detach(&reader);
-	if (outcome == READ_NO_AREA)
+	if (!found)
 		return false;
-	call_back(&reader, fn, arg);
+	if (reader.versions)
+		hide_newer(&reader);
+	for (CopyBlock *block = reader.first; block != NULL; block = block->next)
+	{
+		Size		at = 0;
+		Copy	   *copy;
+
+		while ((copy = next_copy(block, &at)) != NULL)
+			if (!copy->hidden)
+				call_back(copy, fn, arg);
+	}
 	return true;
 }
