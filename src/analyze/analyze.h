@@ -100,7 +100,7 @@ typedef struct WmsJoinPlan
 	bool		has_max;
 	int64		min_us;			/* strict bounds are written as 1 us more or less */
 	int64		max_us;
-	Node	   *condition;		/* all other conditions: Vars with varno OUTER_VAR are columns of the left input, INNER_VAR of the right one; NULL: none */
+	Node	   *condition;		/* all other conditions: Vars with varno OUTER_VAR are columns of the left input, INNER_VAR of the right one; never gives NULL. NULL: none */
 	char	   *condition_text; /* the same as the definition has it, for explain; NULL: none */
 } WmsJoinPlan;
 

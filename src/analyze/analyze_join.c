@@ -496,6 +496,7 @@ static void
 set_condition(JoinCut *j)
 {
 	Node	   *condition = j->bound.rest == NIL ? NULL : (Node *) make_ands_explicit(j->bound.rest);
+	BooleanTest *test;
 	List	   *substs = NIL;
 	ListCell   *lc;
 
@@ -511,7 +512,11 @@ set_condition(JoinCut *j)
 		wms_an_add_subst(&substs, (Node *) var,
 						 (Node *) makeVar(s == 0 ? OUTER_VAR : INNER_VAR, column, var->vartype, var->vartypmod, var->varcollid, 0));
 	}
-	j->plan->condition = wms_an_subst_node(condition, substs);
+	test = makeNode(BooleanTest);	/* so that it is never NULL */
+	test->arg = (Expr *) wms_an_subst_node(condition, substs);
+	test->booltesttype = IS_TRUE;
+	test->location = -1;
+	j->plan->condition = (Node *) test;
 }
 
 /* Columns that the operator needs for itself. */
