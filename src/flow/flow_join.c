@@ -24,6 +24,7 @@
 
 #include "access/htup_details.h"
 #include "miscadmin.h"
+#include "nodes/makefuncs.h"
 #include "optimizer/optimizer.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -147,7 +148,7 @@ wms_flow_join_prepare(WmsFlow *flow, FlowOp *op)
 	prepare_side(flow, op, 1);
 	join->pair = CreateStandaloneExprContext();
 	if (join->plan->condition)
-		join->condition = ExecInitExpr((Expr *) expression_planner((Expr *) copyObject(join->plan->condition)), NULL);
+		join->condition = ExecInitQual(make_ands_implicit(expression_planner((Expr *) copyObject(join->plan->condition))), NULL);
 	initStringInfo(&join->packed);
 }
 
