@@ -75,8 +75,7 @@ def create(db, stream):
 
 
 def set_up(db):
-    """Tables, role, streams; db is a superuser's connection to a fresh database."""
-    db.execute("CREATE EXTENSION wmstream")
+    """Tables, role, streams; db is a superuser's connection to a database with the extension."""
     db.execute(f"CREATE ROLE {OWNER} LOGIN")
     db.execute(TABLES)
     for signature, in db.execute("SELECT oid::regprocedure FROM pg_catalog.pg_proc "
