@@ -118,7 +118,7 @@ class Disturber:
         for stream in STREAMS:
             log = Log(self.server)
             self.set_point(f"{point}:wait:{stream.name}")
-            if self.happens(log, sign_of(point, "wait"), 1):
+            if self.happens(log, sign_of(point, "wait"), 0.3):
                 self.look_and_vacuum()
 
     def look_and_vacuum(self):
