@@ -678,7 +678,10 @@ wms_runners_consumed(XLogRecPtr read_upto)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
-		if (consumed_all(runner) && !runner->unfired)
+		/* rows that wait for their firing are not in the result yet */
+		if (runner->unfired)
+			continue;
+		if (consumed_all(runner))
 			wms_stream_done(runner->slot, read_upto);
 		else if (runner->has_position)
 			wms_stream_done(runner->slot, runner->progress.position);
