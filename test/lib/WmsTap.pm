@@ -47,9 +47,9 @@ sub new_node
 # A session that stays open beside the others; background_psql alone would end at the deadline of a single poll.
 sub session
 {
-	my ($node, $database) = @_;
+	my ($node, $database, %more) = @_;
 
-	return $node->background_psql($database, timeout => 1200);
+	return $node->background_psql($database, timeout => 1200, %more);
 }
 
 # A database with the extension.

@@ -76,6 +76,35 @@ worker_runs($node, 'two', 'a second database gets a worker of its own');
 row_arrives('two', 'second database');
 row_arrives('one', 'first database beside it');
 
+# ---- first streams of several sessions at once: one makes the slot, which waits for who writes, the others wait for it
+
+make_database($node, 'crowd');
+$node->safe_psql('crowd', $tables);
+my $writer = session($node, 'crowd');
+$writer->query_safe('BEGIN; INSERT INTO event VALUES (1)');
+my @makers = map { session($node, 'crowd', on_error_stop => 0) } (1 .. 3);
+foreach my $i (0 .. 2)
+{
+	$makers[$i]->query_until(qr/begun/, "\\echo begun\nSELECT wmstream.create_stream('copy$i', 'SELECT id, v FROM event');\n");
+}
+polls($node, 'postgres', "SELECT count(*) = 3 FROM pg_stat_activity WHERE datname = 'crowd' AND state = 'active' AND query LIKE '%create_stream%'",
+	'three sessions make the first stream of a database');
+$writer->query_safe('COMMIT');
+$writer->quit;
+foreach my $i (0 .. 2)
+{
+	$makers[$i]->query_until(qr/done/, "\\echo done\n");
+	$makers[$i]->quit;
+}
+$node->safe_psql('crowd', 'INSERT INTO event VALUES (2)');
+foreach my $i (0 .. 2)
+{
+	is_sql($node, 'crowd', "SELECT to_regclass('copy$i') IS NOT NULL", 't', "stream $i of them was made") or next;
+	consumes($node, 'crowd', "copy$i", "stream $i of them runs");
+	is_sql($node, 'crowd', "SELECT id FROM copy$i", '2', '... from its beginning on');
+}
+$node->safe_psql('postgres', 'DROP DATABASE crowd');
+
 # ---- a template
 
 $node->safe_psql('pattern', $create);
