@@ -127,6 +127,8 @@ TABLE leftovers;
 ALTER SYSTEM RESET wmstream.force_kept_arguments;
 SELECT pg_reload_conf();
 
+SET timezone = 'UTC';
+SET datestyle = 'ISO';
 -- An aggregate that is replaced by one with another state: what is kept cannot be read any more, and the stream says so.
 CREATE AGGREGATE changing(int) (SFUNC = int4pl, STYPE = int, INITCOND = '0');
 CREATE FUNCTION longer(text, int) RETURNS text LANGUAGE sql IMMUTABLE AS $$ SELECT $1 || $2 $$;

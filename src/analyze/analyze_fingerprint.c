@@ -3,9 +3,9 @@
  *	  A number that changes when state written by one version of a plan can no longer be read by
  *	  another.
  *
- * State depends on the operators: their kinds, keys, windows, aggregates, and on how rows reach them.  It does not depend on
- * names, on positions in the query text, on delays, nor on what is done above the
- * operators.  What is hashed is the text form of the trees with all that taken out; OIDs are stable within a database,
+ * State depends on the operators: their kinds, keys, windows and aggregates; and on the definition as it was written, so that
+ * a view that was put in its place by hand is noticed.  It does not depend on names, on positions in the query text, on
+ * delays, nor on what views that the definition reads stand for: these may be replaced.  What is hashed is the text form of the trees with all that taken out; OIDs are stable within a database,
  * and the text form within a major version of the server: the state carries both beside this number.
  */
 #include "postgres.h"
@@ -123,8 +123,6 @@ static uint64
 combined_source(uint64 hash, const WmsSourcePlan *source)
 {
 	hash = combined_int(hash, source->relid);
-	hash = combined_tree(hash, source->event_time);
-	hash = combined_tree(hash, source->below);
 	return combined_int(hash, source->time_type);
 }
 
@@ -148,7 +146,7 @@ combined_join(uint64 hash, const WmsJoinPlan *join)
 		hash = combined_int(hash, side->bound_column);
 		hash = combined_int(hash, side->own_column);
 	}
-	return combined_tree(hash, join->condition);
+	return hash;
 }
 
 /* An aggregate can be replaced under its OID. */
@@ -194,16 +192,20 @@ combined_op(uint64 hash, const WmsOpPlan *op)
 	}
 	hash = combined_desc(hash, op->input_desc);
 	hash = combined_desc(hash, op->out_desc);
-	if (op->join)
-		hash = combined_join(hash, op->join);
-	hash = combined_tree(hash, op->input->query);
-	return op->input2 ? combined_tree(hash, op->input2->query) : hash;
+	return op->join ? combined_join(hash, op->join) : hash;
+}
+
+/* Of the definition as it was written: views that it reads are in it by their OIDs. */
+uint64
+wms_an_definition_hash(const Query *query)
+{
+	return combined_tree(0, query);
 }
 
 uint64
-wms_an_fingerprint(const WmsStreamPlan *plan)
+wms_an_fingerprint(const WmsStreamPlan *plan, uint64 definition)
 {
-	uint64		hash = combined_int(0, plan->processing_time);
+	uint64		hash = combined_int(definition, plan->processing_time);
 
 	hash = combined_int(hash, plan->mode);
 	for (int i = 0; i < plan->nsources; i++)

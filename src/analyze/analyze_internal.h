@@ -68,6 +68,7 @@ typedef struct Analysis
 	const WmsOptions *options;
 	WmsRefusal *refusal;		/* the first reason to say no */
 	bool		has_watermark;	/* some watermark() was found */
+	uint64		definition;		/* hash of the query as it was given */
 	bool		processing_time;
 	List	   *sources;		/* WmsSourcePlan * */
 	List	   *ops;			/* WmsOpPlan *, innermost first */
@@ -207,7 +208,8 @@ extern void wms_an_output(Analysis *a, Query *query, WmsStreamPlan *plan);
 extern char *wms_an_text(Node *expr, List *rtable);
 
 /* analyze_fingerprint.c */
-extern uint64 wms_an_fingerprint(const WmsStreamPlan *plan);
+extern uint64 wms_an_definition_hash(const Query *query);
+extern uint64 wms_an_fingerprint(const WmsStreamPlan *plan, uint64 definition);
 
 /* analyze_refuse.c: reasons to say no; where gives the position */
 extern void wms_no_clause(Analysis *a, const char *clause, int location, const char *hint);

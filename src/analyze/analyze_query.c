@@ -617,7 +617,7 @@ finished_plan(Analysis *a, Query *query)
 	plan->notices = a->notices;
 	plan->relids = a->relids;
 	if (a->refusal == NULL)
-		plan->fingerprint = wms_an_fingerprint(plan);
+		plan->fingerprint = wms_an_fingerprint(plan, a->definition);
 	return plan;
 }
 
@@ -644,6 +644,7 @@ wms_analyze_query(Query *query, const WmsOptions *options, WmsRefusal **refusal)
 	Analysis	a = {.options = options};
 	WmsStreamPlan *plan = NULL;
 
+	a.definition = wms_an_definition_hash(query);
 	query = rewritten(query);
 	relids_walker((Node *) query, &a);
 	privileges_walker((Node *) query, NULL);

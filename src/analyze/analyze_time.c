@@ -276,6 +276,15 @@ only_entry(Node *expr)
 	return rtindex;
 }
 
+/* A domain is its base type here. */
+static Node *
+without_relabel(Node *expr)
+{
+	while (expr && IsA(expr, RelabelType))
+		expr = (Node *) ((RelabelType *) expr)->arg;
+	return expr;
+}
+
 /* Is the expression the event time of the source whose set is entry rtindex? */
 static bool
 is_event_time(Analysis *a, const AnSet *set, Node *expr, int rtindex)
@@ -289,7 +298,7 @@ is_event_time(Analysis *a, const AnSet *set, Node *expr, int rtindex)
 		return false;
 	expr = copyObject(expr);
 	ChangeVarNodes(expr, rtindex, 1, 0);
-	return equal(expr, source->event_time);
+	return equal(expr, without_relabel(source->event_time));
 }
 
 static AnTime
@@ -395,8 +404,7 @@ wms_an_time(Analysis *a, Query *query, Node *expr)
 	RangeTblEntry *rte;
 	int			rtindex;
 
-	while (expr && IsA(expr, RelabelType))
-		expr = (Node *) ((RelabelType *) expr)->arg;
+	expr = without_relabel(expr);
 	if (expr == NULL)
 		return no_time;
 
@@ -493,8 +501,7 @@ column_not_null(Analysis *a, Query *query, Var *var)
 bool
 wms_an_not_null(Analysis *a, Query *query, Node *expr)
 {
-	while (expr && IsA(expr, RelabelType))
-		expr = (Node *) ((RelabelType *) expr)->arg;
+	expr = without_relabel(expr);
 	if (expr == NULL)
 		return false;
 	if (IsA(expr, Const))

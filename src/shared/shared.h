@@ -104,6 +104,7 @@ typedef struct WmsShared
 	LWLock		lock;
 	struct PGPROC *launcher;	/* NULL when it does not run; guarded by lock */
 	pid_t		launcher_pid;	/* guarded by lock */
+	bool		workers_short;	/* the launcher found no process for a database that needs one; guarded by lock */
 	int			nworkers;		/* slots: WMS_MAX_DATABASES */
 	int			nstreams;		/* slots: wms_max_streams */
 	ConditionVariable workers_changed;	/* broadcast when a worker slot is given back */

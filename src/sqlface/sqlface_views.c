@@ -300,11 +300,27 @@ add_options(ViewRow *row, const WmsStreamDef *def)
 	add_span(row, def->delay_us);
 }
 
+static const char *
+reason_of(const WmsStreamDef *def, const LiveStream *live, WmsStatus status)
+{
+	bool		is_short;
+
+	if (status == WMS_BLOCKED)
+		return live->error;
+	LWLockAcquire(&wms_shared->lock, LW_SHARED);
+	is_short = wms_shared->workers_short;
+	LWLockRelease(&wms_shared->lock);
+	if (status == WMS_STARTING && !live->has_worker && is_short)
+		return psprintf("no background worker is free: raise max_worker_processes (now %d) or wmstream.max_workers (now %d)",
+						max_worker_processes, wms_max_workers);
+	return def->reason;
+}
+
 static void
 add_status(ViewRow *row, const WmsStreamDef *def, const LiveStream *live)
 {
 	WmsStatus	status = status_of(def, live);
-	const char *reason = status == WMS_BLOCKED ? live->error : def->reason;
+	const char *reason = reason_of(def, live, status);
 
 	add_oid(row, def->owner);
 	add_text(row, wms_status_name(status));

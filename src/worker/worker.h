@@ -50,6 +50,7 @@ typedef struct WmsRunner
 	WmsProgress work;			/* of the batch that is being worked on; equal to progress between batches */
 	WmsFigures	figures;
 	bool		has_position;
+	XLogRecPtr	hold;			/* while its first position is not durable: from here on its creation is read again */
 	WmsStatus	status;
 	List	   *queue;			/* WmsBatch *, not consumed yet, oldest first; lives in context */
 	int64		queue_bytes;
@@ -100,6 +101,7 @@ extern bool wms_batch_clock_stop(void);	/* true: it had run out */
 /* ---- worker_crash.c */
 extern void wms_crash_begin(void);
 extern void wms_crash_running(Oid stream);
+extern void wms_crash_note_endless(void);	/* its code does not end: async-signal-safe */
 extern void wms_crash_forget(void);
 
 /* ---- worker_stream.c */

@@ -355,6 +355,7 @@ transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	if (!runner->has_position)
 		return true;
 	runner->progress = runner->work;	/* it happened, whatever comes now */
+	runner->hold = InvalidXLogRecPtr;	/* once it is flushed, which comes before the slot is told */
 	WMS_POINT("batch-after-commit");
 	wms_state_publish(runner->store);
 	WMS_POINT("batch-after-publish");

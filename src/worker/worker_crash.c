@@ -31,7 +31,7 @@
 typedef struct CrashNote
 {
 	Oid			stream;
-	uint32		unused;
+	uint32		endless;		/* it did not crash: its code could not be stopped */
 	int64		at;				/* seconds since 1970 */
 } CrashNote;
 
@@ -46,15 +46,26 @@ note_path(char *path)
 
 /* Async-signal-safe. */
 static void
+take_note(uint32 endless)
+{
+	CrashNote	note = {running, endless, (int64) time(NULL)};
+
+	if (note_fd >= 0 && OidIsValid(running) && write(note_fd, &note, sizeof(note)) < 0)
+		note_fd = -1;
+}
+
+/* Once is enough: the process has to end because of it. */
+void
+wms_crash_note_endless(void)
+{
+	for (int i = 0; i < MAX_CRASHES; i++)
+		take_note(1);
+}
+
+static void
 fatal_signal(SIGNAL_ARGS)
 {
-	if (note_fd >= 0 && OidIsValid(running))
-	{
-		CrashNote	note = {running, 0, (int64) time(NULL)};
-
-		if (write(note_fd, &note, sizeof(note)) < 0)
-			note_fd = -1;
-	}
+	take_note(0);
 	signal(postgres_signal_arg, SIG_DFL);
 	raise(postgres_signal_arg);
 }
@@ -101,6 +112,15 @@ count_notes(const CrashNote *notes, int n, Oid stream)
 	return count;
 }
 
+static const char *
+reason_of(const CrashNote *notes, int n, Oid stream)
+{
+	for (int i = 0; i < n; i++)
+		if (notes[i].stream == stream && notes[i].endless)
+			return "its code took longer than wmstream.batch_timeout and could not be stopped";
+	return "it crashed the server";
+}
+
 static int
 drop_notes(CrashNote *notes, int n, Oid stream, int64 before)
 {
@@ -128,12 +148,14 @@ wms_crash_begin(void)
 	foreach(lc, wms_runners)
 	{
 		WmsRunner  *runner = lfirst(lc);
+		const char *reason;
 
 		if (count_notes(notes, n, runner->stream) < MAX_CRASHES)
 			continue;
+		reason = reason_of(notes, n, runner->stream);
 		n = drop_notes(notes, n, runner->stream, 0);
 		if (runner->status == WMS_STARTING)
-			wms_runner_fail(runner, WMS_FAILED, "it crashed the server");
+			wms_runner_fail(runner, WMS_FAILED, reason);
 	}
 	if (n == 0)
 		unlink(path);

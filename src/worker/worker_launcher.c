@@ -12,6 +12,11 @@
  */
 #include "postgres.h"
 
+#include "access/genam.h"
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_database.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "postmaster/bgworker.h"
@@ -21,8 +26,12 @@
 #include "storage/latch.h"
 #include "storage/lwlock.h"
 #include "tcop/tcopprot.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/relcache.h"
+#include "utils/snapmgr.h"
 #include "utils/timestamp.h"
 
 #include "worker/worker.h"
@@ -95,6 +104,56 @@ databases_with_slots(void)
 	return databases;
 }
 
+/* Templates are copied by others, who need them without sessions; a database that refuses connections refuses ours. */
+static bool
+takes_worker(Oid database)
+{
+	Relation	rel;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+	bool		takes = false;
+
+	StartTransactionCommand();
+	(void) GetTransactionSnapshot();
+	rel = table_open(DatabaseRelationId, AccessShareLock);
+	ScanKeyInit(&key, Anum_pg_database_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(database));
+	scan = systable_beginscan(rel, DatabaseOidIndexId, criticalSharedRelcachesBuilt, NULL, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+	{
+		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
+
+		takes = form->datallowconn && !form->datistemplate;
+	}
+	systable_endscan(scan);
+	table_close(rel, AccessShareLock);
+	CommitTransactionCommand();
+	return takes;
+}
+
+/* Streams of databases that have neither slot nor worker any more (dropped, or without the extension) give their places back. */
+static void
+collect_stream_slots(List *databases)
+{
+	for (int i = 0; i < wms_shared->nstreams; i++)
+	{
+		WmsSharedStream *slot = &wms_shared->streams[i];
+		Oid			database;
+		bool		alive;
+
+		LWLockAcquire(&wms_shared->lock, LW_SHARED);
+		database = slot->in_use ? slot->database : InvalidOid;
+		alive = OidIsValid(database) &&
+			(wms_worker_of(database) != NULL || list_member_oid(databases, database));
+		LWLockRelease(&wms_shared->lock);
+		if (!OidIsValid(database) || alive)
+			continue;
+		wms_store_free_area(slot);
+		wms_stream_slot_free(slot);
+	}
+}
+
 static Started *
 last_start(Oid database)
 {
@@ -126,6 +185,14 @@ complain_of_slots(Oid database)
 }
 
 static void
+note_shortage(bool is_short)
+{
+	LWLockAcquire(&wms_shared->lock, LW_EXCLUSIVE);
+	wms_shared->workers_short = is_short;
+	LWLockRelease(&wms_shared->lock);
+}
+
+static void
 register_worker(WmsSharedWorker *slot, int index, uint32 generation, Oid database)
 {
 	BackgroundWorker worker;
@@ -142,8 +209,11 @@ register_worker(WmsSharedWorker *slot, int index, uint32 generation, Oid databas
 	worker.bgw_notify_pid = MyProcPid;
 	memcpy(worker.bgw_extra, &generation, sizeof(generation));
 	memcpy(worker.bgw_extra + sizeof(generation), &database, sizeof(database));
-	if (!RegisterDynamicBackgroundWorker(&worker, NULL))
+	if (RegisterDynamicBackgroundWorker(&worker, NULL))
+		note_shortage(false);
+	else
 	{
+		note_shortage(true);
 		wms_worker_release(index, generation);
 		complain_of_slots(database);
 	}
@@ -171,11 +241,15 @@ see_to(Oid database, TimestampTz now)
 
 	if (!TimestampDifferenceExceeds(s->at, now, RESTART_MS))
 		return RESTART_MS;
-	if (workers_in_use() >= wms_max_workers)
-		full = (wms_worker_of(database) == NULL);
+	if (wms_worker_of(database) != NULL || !takes_worker(database))
+		return 0;
+	full = workers_in_use() >= wms_max_workers;
 	slot = full ? NULL : wms_worker_claim(database, &full);
 	if (full)
+	{
+		note_shortage(true);
 		complain_of_slots(database);
+	}
 	if (slot == NULL)
 		return 0;
 	s->at = now;
@@ -197,6 +271,7 @@ wms_launcher_main(Datum arg)
 	for (;;)
 	{
 		long		timeout = LOOK_MS;
+		List	   *databases;
 		ListCell   *lc;
 
 		CHECK_FOR_INTERRUPTS();
@@ -207,7 +282,9 @@ wms_launcher_main(Datum arg)
 		}
 		MemoryContextSwitchTo(context);
 		MemoryContextReset(context);
-		foreach(lc, databases_with_slots())
+		databases = databases_with_slots();
+		collect_stream_slots(databases);
+		foreach(lc, databases)
 		{
 			long		again = see_to(lfirst_oid(lc), GetCurrentTimestamp());
 

@@ -6,7 +6,8 @@
  * and nothing of it may reach the next stream's transaction:
  *
  *   settings    a nest level of our own; rolled back whatever the code has set
- *   constraints made immediate first: a deferred trigger would run at COMMIT, as ourselves
+ *   constraints made immediate first, for a deferred trigger would run at COMMIT, as ourselves; what the code has deferred
+ *               all the same is run before we are ourselves again
  *   role        SetUserIdAndSecContext with a security-restricted context: no SET ROLE, no temporary tables, no
  *               cursors that outlive the transaction
  *   locks       session-level advisory locks are released when the transaction has ended
@@ -21,6 +22,7 @@
 #include "storage/lock.h"
 #include "utils/guc.h"
 #include "utils/timeout.h"
+#include "utils/timestamp.h"
 
 #include "worker/worker.h"
 
@@ -61,6 +63,7 @@ wms_become_owner(const WmsStreamDef *def, WmsOwnerScope *scope)
 void
 wms_leave_owner(WmsOwnerScope *scope)
 {
+	AfterTriggerFireDeferred();
 	SetUserIdAndSecContext(scope->user, scope->context);
 	AtEOXact_GUC(false, scope->guc_level);
 }
@@ -73,12 +76,24 @@ wms_after_owner(void)
 
 /* ---------------------------------------------------------------- the batch's clock */
 
+/* Code that catches its cancellation is told again, and at last the process ends under it: that cannot be caught. */
+#define TELL_AGAIN_MS 1000
+#define TELL_TIMES 5
+
+static volatile sig_atomic_t times_told = 0;
+
+/* In a signal handler. */
 static void
 batch_time_is_over(void)
 {
 	batch_timed_out = true;
 	InterruptPending = true;
 	QueryCancelPending = true;
+	if (++times_told > TELL_TIMES)
+	{
+		wms_crash_note_endless();
+		ProcDiePending = true;
+	}
 	SetLatch(MyLatch);
 }
 
@@ -92,8 +107,10 @@ void
 wms_batch_clock_start(void)
 {
 	batch_timed_out = false;
+	times_told = 0;
 	if (wms_batch_timeout > 0)
-		enable_timeout_after(batch_timer, wms_batch_timeout);
+		enable_timeout_every(batch_timer, TimestampTzPlusMilliseconds(GetCurrentTimestamp(), wms_batch_timeout),
+							 TELL_AGAIN_MS);
 }
 
 bool

@@ -21,6 +21,7 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "access/xlog_internal.h"
 #include "miscadmin.h"
 #include "storage/procarray.h"
 #include "utils/memutils.h"
@@ -36,6 +37,7 @@ typedef struct Waiting
 {
 	Oid			stream;
 	XLogRecPtr	end_lsn;
+	XLogRecPtr	hold;			/* from here on its commit is read again */
 	int			nxids;
 	TransactionId *xids;
 } Waiting;
@@ -289,6 +291,22 @@ take_definition(WmsRunner *runner, const WmsStreamDef *def, XLogRecPtr now)
 	announce(runner);
 }
 
+/*
+ * Up to where WAL was inserted.  Where the last record ended with its page, the insert position lies behind the header of a
+ * page that is not there yet, and can be neither flushed nor read.
+ */
+static XLogRecPtr
+end_of_wal(void)
+{
+	XLogRecPtr	at = GetXLogInsertRecPtr();
+
+	if (XLogSegmentOffset(at, wal_segment_size) == SizeOfXLogLongPHD)
+		return at - SizeOfXLogLongPHD;
+	if (at % XLOG_BLCKSZ == SizeOfXLogShortPHD)
+		return at - SizeOfXLogShortPHD;
+	return at;
+}
+
 static void
 remove_gone_runners(void)
 {
@@ -306,7 +324,7 @@ wms_runners_reload(void)
 {
 	List	   *defs;
 	ListCell   *lc;
-	XLogRecPtr	now = GetXLogInsertRecPtr();
+	XLogRecPtr	now = end_of_wal();
 
 	XLogFlush(now);
 	StartTransactionCommand();
@@ -346,6 +364,7 @@ wms_runners_created(WmsBatch *batch)
 
 		w->stream = created->stream;
 		w->end_lsn = created->end_lsn;
+		w->hold = batch->start;
 		w->nxids = batch->ntxns;
 		w->xids = palloc(sizeof(TransactionId) * Max(batch->ntxns, 1));
 		memcpy(w->xids, batch->xids, sizeof(TransactionId) * batch->ntxns);
@@ -365,11 +384,12 @@ still_running(const Waiting *w)
 
 /* The new stream's position becomes durable by its first, empty batch. */
 static void
-begin_at(WmsRunner *runner, XLogRecPtr position)
+begin_at(WmsRunner *runner, const Waiting *w)
 {
 	if (runner->has_position)
 		return;
-	runner->progress.position = runner->work.position = position;
+	runner->progress.position = runner->work.position = w->end_lsn;
+	runner->hold = w->hold;
 	runner->has_position = true;
 	runner->behind = true;		/* transactions that are open now may have brought rows before we wanted them */
 	if (runs(runner) && wms_run_batch(runner, NULL, WMS_TIME_MIN))
@@ -401,7 +421,7 @@ wms_runners_waiting(void)
 			runner = find_runner(w->stream);
 		}
 		if (runner)
-			begin_at(runner, w->end_lsn);	/* else it was dropped again */
+			begin_at(runner, w);	/* else it was dropped again */
 		waiting = foreach_delete_current(waiting, lc);
 	}
 	return waiting != NIL;
@@ -603,13 +623,15 @@ wms_runners_needed(XLogRecPtr read_upto)
 	ListCell   *lc;
 
 	foreach(lc, waiting)
-		needed = Min(needed, ((Waiting *) lfirst(lc))->end_lsn);
+		needed = Min(needed, ((Waiting *) lfirst(lc))->hold);
 	foreach(lc, wms_runners)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
 		if (holds_wal(runner) && !consumed_all(runner))
 			needed = Min(needed, runner->progress.position);
+		if (!XLogRecPtrIsInvalid(runner->hold))
+			needed = Min(needed, runner->hold);
 	}
 	return needed;
 }
