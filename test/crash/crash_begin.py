@@ -53,7 +53,9 @@ class Maker(Session):
         self.number, self.left = number, EACH
 
     def admitted(self):
-        return self.left > 0 or self.load.stopping.wait(0.05)
+        if self.left == 0:
+            self.load.stopping.wait(0.05)
+        return self.left > 0
 
     def rest(self):
         return self.rng.uniform(0.05, 0.3)
