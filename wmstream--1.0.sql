@@ -418,3 +418,39 @@ SELECT
 FROM wmstream.list_source_figures() AS s;
 COMMENT ON VIEW wmstream.stat_sources IS 'figures of each source of each stream; watermark is what the source alone would allow';
 GRANT SELECT ON wmstream.stat_sources TO PUBLIC;
+
+CREATE FUNCTION wmstream.list_operator_figures(
+	OUT stream regclass,
+	OUT operator int4,
+	OUT kind text,
+	OUT input_rows int8,
+	OUT late_rows int8,
+	OUT output_rows int8,
+	OUT watermark timestamptz,
+	OUT windows int8,
+	OUT state_rows int8,
+	OUT kept_rows int8,
+	OUT state_bytes int8,
+	OUT time_ms float8)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'wms_sql_stat_operators'
+LANGUAGE C STABLE PARALLEL RESTRICTED ROWS 10;
+COMMENT ON FUNCTION wmstream.list_operator_figures() IS 'internal: rows of the view stat_operators';
+
+CREATE VIEW wmstream.stat_operators AS
+SELECT
+	s.stream,
+	s.operator,
+	s.kind,
+	s.input_rows,
+	s.late_rows,
+	s.output_rows,
+	s.watermark,
+	s.windows,
+	s.state_rows,
+	s.kept_rows,
+	s.state_bytes,
+	s.time_ms
+FROM wmstream.list_operator_figures() AS s;
+COMMENT ON VIEW wmstream.stat_operators IS 'figures of each operator of each stream, numbered as explain() does; counts and time are those since the worker began';
+GRANT SELECT ON wmstream.stat_operators TO PUBLIC;

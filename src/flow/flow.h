@@ -12,6 +12,7 @@
  * flow_emit.c       finished groups become rows; aggregates with kept arguments are run
  * flow_fire.c       W advances, everything closes, the result is written
  * flow_read.c       open windows for readers
+ * flow_figures.c    what operators did and hold
  */
 #ifndef WMS_FLOW_H
 #define WMS_FLOW_H
@@ -65,7 +66,7 @@ extern void wms_flow_fire(WmsFlow *flow, WmsTime upto);
 /* Emits what does not wait for a firing (projections) and writes late rows. */
 extern void wms_flow_finish(WmsFlow *flow);
 extern void wms_flow_end(WmsFlow *flow);	/* after commit or error */
-extern void wms_flow_figures(WmsFlow *flow, WmsFigures *figures);
+extern void wms_flow_figures(WmsFlow *flow, WmsFigures *figures);	/* once after each commit: counts are added */
 
 /* Open windows as rows of the result, as a snapshot sees them. */
 typedef struct WmsOpenRows

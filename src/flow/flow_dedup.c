@@ -42,6 +42,7 @@ emit_row(FlowOp *op, const WmsBucketKey *bucket, TupleTableSlot *slot)
 	}
 	tuplestore_putvalues(op->out->rows, op->out->desc, values, isnull);
 	op->emitted++;
+	op->counts.output_rows++;
 }
 
 static void

@@ -72,6 +72,7 @@ kept_to_out(const char *row, uint32 len, void *arg)
 	FlowOp	   *op = sink->op;
 	int			window = op->plan->window_key;
 
+	op->counts.output_rows++;
 	wms_unpack(row, op->kept_row_desc, sink->values, sink->isnull);
 	if (window >= 0)
 	{
@@ -221,6 +222,8 @@ wms_flow_emit_entry(FlowOp *op, WmsEntry *entry, void (*kept) (WmsFlow *, WmsEnt
 			emit_kept(op, entry, kept_to_set, kept);
 	}
 	op->emitted++;
+	if (op->plan->kind != WMS_OP_COLLECT)
+		op->counts.output_rows++;
 	flow->agg->curaggcontext = states;
 	MemoryContextSwitchTo(old);
 	ReScanExprContext(flow->emit_memory);

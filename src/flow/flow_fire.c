@@ -89,6 +89,8 @@ wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryCont
 	flow->nresult = 0;
 	flow->fired = false;
 	flow->sink_us = 0;
+	for (int i = 0; i < flow->plan->nops; i++)
+		memset(&flow->ops[i].counts, 0, sizeof(FlowCounts));
 	memset(flow->source_had_rows, 0, sizeof(flow->source_had_rows));
 	progress->nsources = flow->plan->nsources;
 	begin_sets(flow);
@@ -501,9 +503,14 @@ wms_flow_fire(WmsFlow *flow, WmsTime upto)
 {
 	MemoryContext old = MemoryContextSwitchTo(flow->batch);
 	WmsTime		now = wms_watermark_advance(wms_flow_watermark(flow), upto);
+	instr_time	clock;
 
 	for (int i = 0; i < flow->plan->nops; i++)
+	{
+		wms_flow_clock_start(&clock);
 		fire_op(flow, &flow->ops[i], flow->progress->watermark, now);
+		wms_flow_clock_stop(&flow->ops[i], &clock, 1);
+	}
 	if (flow->final->query && flow->final->reads_op)
 		wms_flow_run_input(flow->final);
 	if (flow->plan->top_op >= 0 && rows_replace(flow))
@@ -592,4 +599,14 @@ wms_flow_figures(WmsFlow *flow, WmsFigures *figures)
 		figures->source_watermark[i] = source_watermark(flow, i);
 	}
 	next_close(flow, figures);
+	figures->nops = flow->plan->nops;
+	figures->state_entries = 0;
+	for (int i = 0; i < flow->plan->nops; i++)
+	{
+		WmsOpFigures beyond = {0};
+		WmsOpFigures *op = i < WMS_FIGURE_OPS ? &figures->ops[i] : &beyond;
+
+		wms_flow_op_figures(&flow->ops[i], op);
+		figures->state_entries += op->state_rows;
+	}
 }

@@ -269,6 +269,7 @@ wms_flow_mark_row(FlowOp *op, int side, TupleTableSlot *slot, uint8 mark)
 	int			column = op->inputs[side]->plan->ord_column;
 	int64		ord;
 
+	op->row_marks |= mark;
 	if (column == 0 || slot->tts_isnull[column - 1])
 		return;
 	ord = DatumGetInt64(slot->tts_values[column - 1]);
@@ -373,6 +374,7 @@ group_row(FlowOp *op, TupleTableSlot *slot)
 void
 wms_flow_op_row(FlowOp *op, int side, TupleTableSlot *slot)
 {
+	op->row_marks = 0;
 	if (op->plan->kind == WMS_OP_JOIN)
 		wms_flow_join_row(op, side, slot);
 	else if (op->plan->kind == WMS_OP_DEDUP)
@@ -381,4 +383,5 @@ wms_flow_op_row(FlowOp *op, int side, TupleTableSlot *slot)
 		wms_flow_session_row(op, slot);
 	else
 		group_row(op, slot);
+	wms_flow_count_row(op);
 }

@@ -18,6 +18,7 @@
 #include "flow/flow.h"
 #include "fmgr.h"
 #include "nodes/execnodes.h"
+#include "portability/instr_time.h"
 #include "utils/typcache.h"
 
 /* Rows of source tables in one chunk; a late row is found again by its number. */
@@ -49,6 +50,7 @@ typedef struct FlowInput
 	bool		reads_op;		/* reads rows of operators: */
 	Bitmapset  *ops;			/* these */
 	bool		reads_eager;	/* of such as emit with each batch */
+	uint64		seen;			/* direct feed: rows, for measuring some of them */
 	ExprState  *qual;			/* direct feed */
 	ProjectionInfo *projection;
 } FlowInput;
@@ -105,6 +107,15 @@ typedef struct FlowAgg
 	bool		initial_null;
 } FlowAgg;
 
+/* What an operator did in this batch. */
+typedef struct FlowCounts
+{
+	int64		input_rows;
+	int64		late_rows;
+	int64		output_rows;
+	double		seconds;
+} FlowCounts;
+
 struct FlowOp
 {
 	WmsFlow    *flow;
@@ -146,6 +157,9 @@ struct FlowOp
 	WmsTime		kept_from;		/* sessions: which kept rows of the key belong to the session being emitted */
 	WmsTime		kept_to;
 	struct FlowJoin *join;		/* joins: flow_join.c */
+
+	uint8		row_marks;		/* of the row that is being worked on */
+	FlowCounts	counts;
 };
 
 struct WmsFlow
@@ -260,6 +274,13 @@ extern void wms_flow_kept_of_store(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn,
 
 /* flow_fire.c */
 extern void wms_flow_show_instead(FlowOp *op, WmsRowSet *set);
+
+/* flow_figures.c */
+#define FLOW_TIMED_ROWS 64		/* of rows that are fed one by one, one in so many is measured */
+extern void wms_flow_clock_start(instr_time *clock);
+extern void wms_flow_clock_stop(FlowOp *op, const instr_time *clock, int weight);
+extern void wms_flow_count_row(FlowOp *op);
+extern void wms_flow_op_figures(FlowOp *op, WmsOpFigures *figures);
 
 /* flow_build.c */
 extern void wms_flow_plan_queries(WmsFlow *flow);

@@ -329,6 +329,7 @@ emit_pair(FlowOp *op, TupleTableSlot *left, TupleTableSlot *right)
 	if (n < natts)
 		put_side(&join->side[1], right, values + n, isnull + n);
 	tuplestore_putvalues(op->out->rows, op->out->desc, values, isnull);
+	op->counts.output_rows++;
 	pfree(values);
 	pfree(isnull);
 }

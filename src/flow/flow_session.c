@@ -33,6 +33,7 @@ typedef struct Session
 	WmsTime		end;
 	bool		touched;		/* has rows that the result does not show */
 	bool		settled;		/* survived a chunk: cannot be late any more */
+	int64		fresh;			/* rows of this chunk, while it is not settled */
 	int			nshown;
 	WmsWindow  *shown;			/* windows of the result rows that it replaces */
 	FlowState  *states;
@@ -185,6 +186,7 @@ merge(FlowOp *op, Session *a, Session *b)
 	a->end = Max(a->end, b->end);
 	a->touched |= b->touched;
 	a->settled |= b->settled;
+	a->fresh += b->fresh;
 	a->shown = append_array(op, a->shown, a->nshown, b->shown, b->nshown, sizeof(WmsWindow));
 	a->nshown += b->nshown;
 	a->ords = append_array(op, a->ords, a->nords, b->ords, b->nords, sizeof(int64));
@@ -365,6 +367,7 @@ wms_flow_session_row(FlowOp *op, TupleTableSlot *slot)
 	}
 	session->end = Max(session->end, window.end);
 	session->touched = true;
+	session->fresh++;
 	remember_row(op, session, slot);
 	if (op->nfast > 0)
 		wms_flow_states_advance(op, session->states, slot);
@@ -504,6 +507,7 @@ settle_entry(FlowOp *op, WmsEntry *entry)
 		if (!s->settled && wms_flow_gone(op, s->end))
 		{
 			mark_ords(op, s, FLOW_ROW_DROPPED);
+			op->counts.late_rows += s->fresh;
 			remove_session(sessions, i);
 			removed = true;
 			continue;
@@ -512,6 +516,7 @@ settle_entry(FlowOp *op, WmsEntry *entry)
 		if (has_timers(op) && s->touched && (!s->settled || s->nshown > 0))
 			set_timer(op, s->end, entry->hash, entry->key, entry->key_len);
 		s->settled = true;
+		s->fresh = 0;
 	}
 	if (removed)
 		after_removal(op, entry, sessions);

@@ -136,7 +136,7 @@ wms_flow_run_input(FlowInput *input)
 }
 
 static void
-direct_row(FlowInput *input, TupleTableSlot *slot)
+feed_direct(FlowInput *input, TupleTableSlot *slot)
 {
 	ExprContext *row = input->flow->row;
 
@@ -148,6 +148,21 @@ direct_row(FlowInput *input, TupleTableSlot *slot)
 		wms_flow_op_row(input->op, input->side, slot);
 	else
 		result_row(slot, input);
+}
+
+static void
+direct_row(FlowInput *input, TupleTableSlot *slot)
+{
+	instr_time	clock;
+
+	if (input->op == NULL || input->seen++ % FLOW_TIMED_ROWS != 0)
+	{
+		feed_direct(input, slot);
+		return;
+	}
+	wms_flow_clock_start(&clock);
+	feed_direct(input, slot);
+	wms_flow_clock_stop(input->op, &clock, FLOW_TIMED_ROWS);
 }
 
 /* ---------------------------------------------------------------- the watermark */
@@ -398,6 +413,8 @@ run_if_fed(FlowInput *input)
 static void
 run_planned(WmsFlow *flow)
 {
+	instr_time	clock;
+
 	for (int i = 0; i < flow->plan->nsources; i++)
 	{
 		FlowSource *source = &flow->sources[i];
@@ -411,10 +428,12 @@ run_planned(WmsFlow *flow)
 	}
 	for (int i = 0; i < flow->plan->nops; i++)
 	{
+		wms_flow_clock_start(&clock);
 		for (int side = 0; side < 2; side++)
 			run_if_fed(flow->ops[i].inputs[side]);
 		if (flow->ops[i].sessions)
 			wms_flow_session_settle(&flow->ops[i]);
+		wms_flow_clock_stop(&flow->ops[i], &clock, 1);
 	}
 	run_if_fed(flow->final);
 }

@@ -29,6 +29,23 @@
 
 #define WMS_ERROR_LEN 512
 
+#define WMS_FIGURE_OPS 32		/* operators with figures; those of a stream beyond that are not shown */
+
+/* What an operator did since its worker began, and holds now. */
+typedef struct WmsOpFigures
+{
+	char		kind[24];
+	WmsTime		watermark;		/* W as it reaches the operator; WMS_TIME_MIN: none */
+	int64		input_rows;
+	int64		late_rows;
+	int64		output_rows;
+	int64		windows;		/* with state; -1: not known */
+	int64		state_rows;
+	int64		kept_rows;
+	int64		state_bytes;
+	double		seconds;
+} WmsOpFigures;
+
 /* Figures of a stream that views show.  Written by its worker only. */
 typedef struct WmsFigures
 {
@@ -43,8 +60,11 @@ typedef struct WmsFigures
 	int64		state_bytes;
 	int64		kept_rows;
 	int64		log_bytes;
-	double		rows_per_second;	/* over about the last 10 seconds */
+	TimestampTz rate_since[2];	/* input rows are counted in two spans, the former and the one that is going on; 0: none */
+	int64		rate_rows[2];
 	int64		phase_us[4];	/* last batch: feed, fire, sink, commit */
+	int32		nops;
+	WmsOpFigures ops[WMS_FIGURE_OPS];
 	TimestampTz last_batch_at;
 	TimestampTz last_commit_time;	/* commit time of the newest source transaction consumed */
 } WmsFigures;

@@ -1,6 +1,6 @@
 /*
  * sqlface_views.c
- *	  The functions under the views streams, stat_streams and stat_sources.
+ *	  The functions under the views streams, stat_streams, stat_sources and stat_operators.
  *
  * Each joins the rows of the registry with what workers have put into shared
  * memory.  What nobody knows, because no worker has had the stream since the server
@@ -34,9 +34,11 @@
 PG_FUNCTION_INFO_V1(wms_sql_streams);
 PG_FUNCTION_INFO_V1(wms_sql_stat_streams);
 PG_FUNCTION_INFO_V1(wms_sql_stat_sources);
+PG_FUNCTION_INFO_V1(wms_sql_stat_operators);
 
 #define MAX_COLUMNS 32
 #define PHASES 4				/* of WmsFigures.phase_us */
+#define RATE_US (10 * USECS_PER_SEC)
 
 /* A result row that is being filled from the left. */
 typedef struct ViewRow
@@ -372,6 +374,18 @@ wms_sql_streams(PG_FUNCTION_ARGS)
 
 /* ---------------------------------------------------------------- stat_streams */
 
+/* Of about the last ten seconds. */
+static double
+rows_per_second(const WmsFigures *figures)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz since = figures->rate_since[0] != 0 ? figures->rate_since[0] : figures->rate_since[1];
+
+	if (now - figures->last_batch_at > RATE_US)
+		return 0;
+	return (double) (figures->rate_rows[0] + figures->rate_rows[1]) * USECS_PER_SEC / Max(now - since, USECS_PER_SEC);
+}
+
 static void
 add_counters(ViewRow *row, const LiveStream *live)
 {
@@ -379,7 +393,7 @@ add_counters(ViewRow *row, const LiveStream *live)
 
 	add(row, live->known, Int64GetDatum(counters[WMS_COUNT_BATCHES]));
 	add(row, live->known, Int64GetDatum(counters[WMS_COUNT_INPUT]));
-	add(row, live->known, Float8GetDatum(live->figures.rows_per_second));
+	add(row, live->known, Float8GetDatum(rows_per_second(&live->figures)));
 	add(row, live->known, Int64GetDatum(counters[WMS_COUNT_LATE]));
 	add(row, live->known, Int64GetDatum(counters[WMS_COUNT_NO_TIME]));
 	add(row, live->known, Int64GetDatum(counters[WMS_COUNT_FUTURE]));
@@ -491,6 +505,48 @@ wms_sql_stat_sources(PG_FUNCTION_ARGS)
 		for (int i = 0; i < Min(live.figures.progress.nsources, WMS_MAX_SOURCES); i++)
 			if (OidIsValid(live.figures.source_relid[i]))
 				put_source(fcinfo, def->stream, &live, i);
+	}
+	return (Datum) 0;
+}
+
+/* ---------------------------------------------------------------- stat_operators */
+
+static void
+put_operator(FunctionCallInfo fcinfo, Oid stream, const LiveStream *live, int op)
+{
+	const WmsOpFigures *figures = &live->figures.ops[op];
+	ViewRow		row = {.n = 0};
+
+	add_oid(&row, stream);
+	add(&row, true, Int32GetDatum(op));
+	add_text(&row, figures->kind);
+	add(&row, live->known, Int64GetDatum(figures->input_rows));
+	add(&row, live->known, Int64GetDatum(figures->late_rows));
+	add(&row, live->known, Int64GetDatum(figures->output_rows));
+	add_time(&row, live->known, figures->watermark);
+	add(&row, live->known && figures->windows >= 0, Int64GetDatum(figures->windows));
+	add(&row, live->known, Int64GetDatum(figures->state_rows));
+	add(&row, live->known, Int64GetDatum(figures->kept_rows));
+	add(&row, live->known, Int64GetDatum(figures->state_bytes));
+	add(&row, live->known, Float8GetDatum(figures->seconds * 1000.0));
+	put_row(fcinfo, &row);
+}
+
+Datum
+wms_sql_stat_operators(PG_FUNCTION_ARGS)
+{
+	ListCell   *cell;
+
+	wms_require_preloaded();
+	InitMaterializedSRF(fcinfo, 0);
+	foreach(cell, wms_registry_streams())
+	{
+		WmsStreamDef *def = lfirst(cell);
+		LiveStream	live;
+
+		look_at(def, &live);
+		for (int i = 0; i < Min(live.figures.nops, WMS_FIGURE_OPS); i++)
+			put_operator(fcinfo, def->stream, &live, i);
 	}
 	return (Datum) 0;
 }

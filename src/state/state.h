@@ -159,6 +159,8 @@ typedef struct WmsStateSize
 	int64		log_bytes;
 } WmsStateSize;
 extern void wms_state_size(WmsStore *store, WmsStateSize *size);
+/* Of one operator: bytes of the area only, log_bytes not at all. */
+extern void wms_state_op_size(WmsStore *store, int op, WmsStateSize *size);
 
 /* ---- readers: any backend */
 

@@ -69,6 +69,7 @@ typedef struct LargeBlock
 
 struct WmsHeap
 {
+	int			op;				/* the bucket's */
 	WmsHeapMark mark;
 	LargeBlock *large;
 	FreeLists  *lists;			/* NULL: nothing was ever freed */
@@ -95,7 +96,10 @@ static WmsHeap *
 heap_of(WmsStore *store, WmsBucket *bucket)
 {
 	if (bucket->heap == NULL)
+	{
 		bucket->heap = MemoryContextAllocZero(store->context, sizeof(WmsHeap));
+		bucket->heap->op = bucket->key.op;
+	}
 	return bucket->heap;
 }
 
@@ -138,7 +142,7 @@ arena_grow(WmsStore *store, WmsBucket *bucket, Size size)
 	Size		need = touched ? Max(size, Min(touched->need, CHUNK_MAX)) : size;
 	Size		header = MAXALIGN(sizeof(WmsChunk));
 	Size		bytes = wms_area_round(header + next_chunk(need, bucket->chunk_bytes));
-	dsa_pointer dp = wms_area_allocate(store, bytes);
+	dsa_pointer dp = wms_area_allocate(store, bucket->key.op, bytes);
 	WmsChunk   *chunk = wms_area_address(store, dp);
 
 	memset(chunk, 0, sizeof(WmsChunk));
@@ -230,14 +234,14 @@ wms_arena_publish(WmsStore *store, WmsTouched *touched)
 }
 
 static void
-free_chunks(WmsStore *store, dsa_pointer dp)
+free_chunks(WmsStore *store, WmsBucket *bucket, dsa_pointer dp)
 {
 	while (DsaPointerIsValid(dp))
 	{
 		WmsChunk   *chunk = wms_area_address(store, dp);
 		dsa_pointer next = chunk->next;
 
-		wms_area_free(store, dp, MAXALIGN(sizeof(WmsChunk)) + chunk->size);
+		wms_area_free(store, bucket->key.op, dp, MAXALIGN(sizeof(WmsChunk)) + chunk->size);
 		dp = next;
 	}
 }
@@ -245,7 +249,7 @@ free_chunks(WmsStore *store, dsa_pointer dp)
 void
 wms_arena_free_chunks(WmsStore *store, WmsBucket *bucket)
 {
-	free_chunks(store, bucket->shared->first.next);
+	free_chunks(store, bucket, bucket->shared->first.next);
 }
 
 /* ---------------------------------------------------------------- heap */
@@ -255,7 +259,7 @@ heap_large(WmsStore *store, WmsHeap *heap, Size size, void **ptr)
 {
 	Size		header = MAXALIGN(sizeof(LargeBlock));
 	Size		bytes = wms_area_round(header + size);
-	dsa_pointer dp = wms_area_allocate(store, bytes);
+	dsa_pointer dp = wms_area_allocate(store, heap->op, bytes);
 	LargeBlock *block = wms_area_address(store, dp);
 
 	block->dp = dp;
@@ -280,7 +284,7 @@ heap_free_large(WmsStore *store, WmsHeap *heap, dsa_pointer dp)
 		heap->large = block->next;
 	if (block->next)
 		block->next->prev = block->prev;
-	wms_area_free(store, block->dp, block->size);
+	wms_area_free(store, heap->op, block->dp, block->size);
 }
 
 static void
@@ -288,7 +292,7 @@ heap_grow(WmsStore *store, WmsHeap *heap, Size need)
 {
 	Size		header = MAXALIGN(sizeof(HeapChunk));
 	Size		bytes = wms_area_round(header + next_chunk(need, heap->mark.bytes));
-	dsa_pointer dp = wms_area_allocate(store, bytes);
+	dsa_pointer dp = wms_area_allocate(store, heap->op, bytes);
 	HeapChunk  *chunk = wms_area_address(store, dp);
 
 	chunk->next = heap->mark.chunk;
@@ -360,7 +364,7 @@ heap_free_chunks(WmsStore *store, WmsHeap *heap, dsa_pointer keep)
 		HeapChunk  *chunk = wms_area_address(store, dp);
 		dsa_pointer next = chunk->next;
 
-		wms_area_free(store, dp, chunk->size);
+		wms_area_free(store, heap->op, dp, chunk->size);
 		dp = next;
 	}
 }
@@ -415,7 +419,7 @@ wms_arena_discard(WmsStore *store, WmsTouched *touched)
 {
 	WmsBucket  *bucket = touched->bucket;
 
-	free_chunks(store, touched->chunks);
+	free_chunks(store, bucket, touched->chunks);
 	bucket->tail = touched->old_tail;
 	bucket->chunk_bytes = touched->old_bytes;
 	bucket->tail->bump = bucket->tail->used;

@@ -227,7 +227,7 @@ void
 wms_bucket_reserve(WmsStore *store, WmsBucket *bucket, Size need)
 {
 	Size		size = wms_area_round(sizeof(WmsSharedBucket) + Min(need, FIRST_CHUNK_MAX));
-	dsa_pointer dp = wms_area_allocate(store, size);
+	dsa_pointer dp = wms_area_allocate(store, bucket->key.op, size);
 	WmsSharedBucket *shared = wms_area_address(store, dp);
 
 	memset(shared, 0, sizeof(WmsSharedBucket));
@@ -284,7 +284,7 @@ wms_bucket_free(WmsStore *store, WmsBucket *bucket)
 		Size		size = sizeof(WmsSharedBucket) + bucket->shared->first.size;
 
 		wms_arena_free_chunks(store, bucket);
-		wms_area_free(store, bucket->dp, size);
+		wms_area_free(store, bucket->key.op, bucket->dp, size);
 	}
 	if (bucket->up)
 		pfree(bucket->up);

@@ -254,6 +254,7 @@ struct WmsStore
 	int64		nentries;
 	int64		nkept;
 	int64		nbuckets;
+	WmsStateSize *sizes;		/* the same by operator; bytes: of the area, closed buckets that are still there and the open batch's among them */
 
 	/* log */
 	Oid			stream;
@@ -418,9 +419,11 @@ wms_prefetch_first(WmsEntryPrivate *first)
 
 /* ---------------------------------------------------------------- state_store.c */
 
-/* Allocates in the area; ERROR OUT_OF_MEMORY at the bound.  Never under the stream's lock. */
-extern dsa_pointer wms_area_allocate(WmsStore *store, Size size);
-extern void wms_area_free(WmsStore *store, dsa_pointer dp, Size size);
+/* Allocates in the area, for an operator; ERROR OUT_OF_MEMORY at the bound.  Never under the stream's lock. */
+extern dsa_pointer wms_area_allocate(WmsStore *store, int op, Size size);
+extern void wms_area_free(WmsStore *store, int op, dsa_pointer dp, Size size);
+/* Committed entries, kept rows and live buckets come and go. */
+extern void wms_store_count(WmsStore *store, const WmsBucket *bucket, int64 entries, int64 kept, int64 buckets);
 /* May local memory grow by size?  ERROR OUT_OF_MEMORY if not. */
 extern void wms_store_admit(WmsStore *store, Size size);
 /* The size that the allocator would give anyway. */

@@ -186,7 +186,7 @@ load_insert(Loader *loader, WmsBucket *bucket, const WmsRecord *record, Size val
 		wms_index_insert(store, bucket, stored, record->hash);
 	bucket->nentries++;
 	bucket->nlive++;
-	store->nentries++;
+	wms_store_count(store, bucket, 1, 0, 0);
 	return stored;
 }
 
@@ -334,7 +334,7 @@ load_segment(Loader *loader, WmsBucket *bucket, const WmsRecord *record)
 		load_place(loader, bucket, more, record->ordinal, dp);
 		more->nkept += record->nrows;
 		bucket->nkept += record->nrows;
-		store->nkept += record->nrows;
+		wms_store_count(store, bucket, 0, record->nrows, 0);
 	}
 	segment->seq = loader->seq;
 	wms_rows_live(store, loader->seq, 1);
@@ -344,19 +344,19 @@ load_segment(Loader *loader, WmsBucket *bucket, const WmsRecord *record)
 
 /* What an entry that goes away leaves of our counts. */
 static void
-load_uncount(Loader *loader, const WmsStored *stored)
+load_uncount(Loader *loader, const WmsBucket *bucket, const WmsStored *stored)
 {
 	WmsStore   *store = loader->store;
 	WmsMore    *more;
 	uint32		i;
 
 	wms_log_unlog(store, stored, true);
-	store->nentries--;
+	wms_store_count(store, bucket, -1, 0, 0);
 	loader->headless -= wms_stored_seq(stored) == 0;
 	if (!DsaPointerIsValid(stored->more))
 		return;
 	more = wms_area_address(store, stored->more);
-	store->nkept -= more->nkept;
+	wms_store_count(store, bucket, 0, -more->nkept, 0);
 	for (i = 0; i < more->nsegments; i++)
 		loader->missing -= wms_more_segment(store, more, i) == NULL;
 }
@@ -367,8 +367,8 @@ load_drop_bucket(Loader *loader, WmsBucket *bucket)
 	wms_bucket_leave(loader->store, bucket);
 	if (bucket->shared)
 		wms_bucket_unlink(loader->store, bucket);
+	wms_store_count(loader->store, bucket, 0, 0, -1);
 	wms_bucket_free(loader->store, bucket);
-	loader->store->nbuckets--;
 }
 
 static void
@@ -379,7 +379,7 @@ load_closed(Loader *loader, WmsBucket *bucket)
 
 	for (stored = wms_bucket_first(loader->store, bucket->shared, &chunk); stored != NULL;
 		 stored = wms_bucket_next(loader->store, &chunk, stored))
-		load_uncount(loader, stored);
+		load_uncount(loader, bucket, stored);
 	load_drop_bucket(loader, bucket);
 }
 
@@ -391,7 +391,7 @@ load_removed(Loader *loader, WmsBucket *bucket, const WmsRecord *record)
 
 	if (stored == NULL)
 		return;
-	load_uncount(loader, stored);
+	load_uncount(loader, bucket, stored);
 	wms_arena_expect_free(store, bucket);
 	if (DsaPointerIsValid(stored->more))
 	{
@@ -429,7 +429,7 @@ load_record(Loader *loader, const WmsRecord *record)
 		bucket = wms_bucket_make(store, &record->bucket);
 		bucket->state = WMS_BUCKET_LIVE;
 		bucket->revived = record->revived;
-		store->nbuckets++;
+		wms_store_count(store, bucket, 0, 0, 1);
 	}
 	switch (record->kind)
 	{

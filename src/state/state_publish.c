@@ -535,11 +535,10 @@ publish_removal(WmsStore *store, WmsEntryPrivate *private)
 
 	wms_log_unlog(store, stored, true);
 	bucket->nentries--;
-	store->nentries--;
+	wms_store_count(store, bucket, -1, more ? -more->nkept : 0, 0);
 	if (more)
 	{
 		bucket->nkept -= more->nkept;
-		store->nkept -= more->nkept;
 		wms_more_free(store, bucket, stored->more);
 	}
 	wms_index_delete(bucket, stored, stored->hash);
@@ -617,7 +616,7 @@ publish_new(WmsStore *store, WmsEntryPrivate *private)
 		private->reserved->segment_ptr->seq = private->segment_seq;
 	private->block->own = 0;
 	private->bucket->nentries++;
-	store->nentries++;
+	wms_store_count(store, private->bucket, 1, 0, 0);
 }
 
 static void
@@ -653,7 +652,7 @@ publish_entries(WmsStore *store, WmsTouched *touched, Slice *slice)
 		if (private->kept)
 		{
 			touched->bucket->nkept += private->kept->nrows;
-			store->nkept += private->kept->nrows;
+			wms_store_count(store, touched->bucket, 0, private->kept->nrows, 0);
 		}
 		slice_step(store, slice, private->staged_len);
 	}
@@ -675,9 +674,7 @@ append_closed(WmsStore *store, WmsBucket *bucket)
 static void
 retire(WmsStore *store, WmsBucket *bucket)
 {
-	store->nentries -= bucket->nentries;
-	store->nkept -= bucket->nkept;
-	store->nbuckets--;
+	wms_store_count(store, bucket, -bucket->nentries, -bucket->nkept, -1);
 	append_closed(store, bucket);
 	wms_index_free(bucket);
 }
@@ -722,7 +719,7 @@ publish_touched(WmsStore *store, WmsTouched *touched, Slice *slice)
 	{
 		wms_bucket_link(store, bucket);
 		bucket->state = WMS_BUCKET_LIVE;
-		store->nbuckets++;
+		wms_store_count(store, bucket, 0, 0, 1);
 	}
 	else if (leaves)
 	{

@@ -176,7 +176,7 @@ wms_store_admit(WmsStore *store, Size size)
 }
 
 dsa_pointer
-wms_area_allocate(WmsStore *store, Size size)
+wms_area_allocate(WmsStore *store, int op, Size size)
 {
 	Size		rounded = wms_area_round(size);
 	dsa_pointer dp;
@@ -189,14 +189,16 @@ wms_area_allocate(WmsStore *store, Size size)
 			store_out_of_memory(store);
 	}
 	store->used += area_cost(size);
+	store->sizes[op].bytes += area_cost(size);
 	return dp;
 }
 
 void
-wms_area_free(WmsStore *store, dsa_pointer dp, Size size)
+wms_area_free(WmsStore *store, int op, dsa_pointer dp, Size size)
 {
 	dsa_free(store->area, dp);
 	store->used -= area_cost(size);
+	store->sizes[op].bytes -= area_cost(size);
 }
 
 /* ---------------------------------------------------------------- life */
@@ -245,6 +247,8 @@ clear_figure(WmsSharedStream *slot)
 
 	wms_stream_figures(slot, &figures, NULL);
 	figures.state_bytes = 0;
+	for (int i = 0; i < WMS_FIGURE_OPS; i++)
+		figures.ops[i].state_bytes = 0;
 	wms_stream_set_figures(slot, &figures);
 }
 
@@ -301,6 +305,7 @@ wms_store_create(WmsSharedStream *slot, const WmsStateOps *ops, int nops)
 	store->nops = nops;
 	store->stream = slot->stream;
 	store->horizons = horizons_make(nops);
+	store->sizes = palloc0(sizeof(WmsStateSize) * Max(nops, 1));
 	wms_buckets_init(store);
 	wms_rows_reserve(store, 16);
 
@@ -339,9 +344,14 @@ wms_store_set_ops(WmsStore *store, const WmsStateOps *ops, int nops)
 		MemoryContext old = MemoryContextSwitchTo(store->context);
 		WmsTime    *horizons = horizons_make(nops);
 
+		WmsStateSize *sizes = palloc0(sizeof(WmsStateSize) * Max(nops, store->nops));
+
 		memcpy(horizons, store->horizons, sizeof(WmsTime) * Min(nops, store->nops));
+		memcpy(sizes, store->sizes, sizeof(WmsStateSize) * store->nops);
 		pfree(store->horizons);
+		pfree(store->sizes);
 		store->horizons = horizons;
+		store->sizes = sizes;
 		MemoryContextSwitchTo(old);
 	}
 	store->ops = ops;
@@ -415,6 +425,27 @@ wms_store_collect(WmsStore *store)
 }
 
 /* ---------------------------------------------------------------- figures */
+
+void
+wms_store_count(WmsStore *store, const WmsBucket *bucket, int64 entries, int64 kept, int64 buckets)
+{
+	WmsStateSize *size = &store->sizes[bucket->key.op];
+
+	store->nentries += entries;
+	store->nkept += kept;
+	store->nbuckets += buckets;
+	size->entries += entries;
+	size->kept_rows += kept;
+	size->buckets += buckets;
+}
+
+void
+wms_state_op_size(WmsStore *store, int op, WmsStateSize *size)
+{
+	if (op < 0 || op >= store->nops)
+		elog(ERROR, "state has no operator %d", op);
+	*size = store->sizes[op];
+}
 
 void
 wms_state_size(WmsStore *store, WmsStateSize *size)

@@ -63,8 +63,7 @@ typedef struct WmsRunner
 	TimestampTz retry_at;		/* blocked: when to try again */
 	int			retries;
 	int			timeouts;		/* batches in a row that took longer than batch_timeout */
-	TimestampTz rate_since;		/* rows per second are counted from here */
-	int64		rate_rows;
+	int64		batch_rows;		/* input rows of the last batch */
 	bool		gone;			/* not in the registry any more */
 } WmsRunner;
 

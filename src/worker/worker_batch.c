@@ -37,6 +37,7 @@
 #define FIRST_RETRY_MS 100
 #define MAX_BUILDS 5
 #define LAST_RETRY_MS 10000
+#define RATE_SPAN_US (5 * USECS_PER_SEC)
 
 /* What the error message says besides the error: where the batch was. */
 typedef struct Where
@@ -249,6 +250,7 @@ note_position(WmsRunner *runner, WmsBatch *batch)
 	if (batch && batch->end > runner->work.position)
 		runner->work.position = batch->end;
 	runner->work.counters[WMS_COUNT_BATCHES]++;
+	runner->batch_rows = runner->work.counters[WMS_COUNT_INPUT] - runner->progress.counters[WMS_COUNT_INPUT];
 	if (runner->def->command > runner->work.applied && runner->command_after == InvalidXLogRecPtr)
 		runner->work.applied = runner->def->command;
 }
@@ -344,13 +346,13 @@ transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 		run_as_owner(runner, batch, advance_to);
 		(void) wms_batch_clock_stop();
 		wms_leave_owner(&scope);
+		INSTR_TIME_SET_CURRENT(clock);
 		note_position(runner, batch);
 		WMS_POINT("batch-before-prepare");
 		wms_state_prepare(runner->store, &runner->work);
 		WMS_POINT("batch-before-commit");
 	}
 	PopActiveSnapshot();
-	INSTR_TIME_SET_CURRENT(clock);
 	CommitTransactionCommand();
 	if (!runner->has_position)
 		return true;
@@ -365,21 +367,33 @@ transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 
 /* ---------------------------------------------------------------- after it */
 
+/* Rows come in spans of RATE_SPAN_US; after a pause the count begins anew. */
 static void
-set_figures(WmsRunner *runner, int64 rows)
+count_rate(WmsFigures *figures, int64 rows, TimestampTz now)
+{
+	if (now - figures->last_batch_at > 2 * RATE_SPAN_US)
+	{
+		figures->rate_since[0] = 0;
+		figures->rate_rows[0] = figures->rate_rows[1] = 0;
+		figures->rate_since[1] = now;
+	}
+	figures->rate_rows[1] += rows;
+	if (now - figures->rate_since[1] < RATE_SPAN_US)
+		return;
+	figures->rate_since[0] = figures->rate_since[1];
+	figures->rate_rows[0] = figures->rate_rows[1];
+	figures->rate_since[1] = now;
+	figures->rate_rows[1] = 0;
+}
+
+static void
+set_figures(WmsRunner *runner)
 {
 	WmsFigures *figures = &runner->figures;
 	TimestampTz now = GetCurrentTimestamp();
 	WmsStateSize size = {0};
 
-	runner->rate_rows += rows;
-	if (now - runner->rate_since > 10 * USECS_PER_SEC)
-	{
-		if (runner->rate_since > 0)
-			figures->rows_per_second = runner->rate_rows * (double) USECS_PER_SEC / (now - runner->rate_since);
-		runner->rate_since = now;
-		runner->rate_rows = 0;
-	}
+	count_rate(figures, runner->batch_rows, now);
 	figures->progress = runner->progress;
 	figures->last_batch_at = now;
 	wms_state_size(runner->store, &size);
@@ -529,7 +543,7 @@ wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 		if (runner->flow)
 			wms_flow_end(runner->flow);
 		if (runner->has_position)
-			set_figures(runner, batch ? batch->nrows : 0);
+			set_figures(runner);
 		runner->retries = runner->timeouts = 0;
 		if (batch)
 			forget_skips(runner);

@@ -1,0 +1,94 @@
+/*
+ * flow_figures.c
+ *	  What each operator did and holds, for the views.
+ *
+ * While a batch runs an operator counts in its own struct; when the batch has committed, the counts are added to the figures, which live
+ * with the worker and outlive the flow.  So a batch that is taken back counts nothing, and the counts are those since the worker began.
+ *
+ * Time.  Where the executor runs an operator's input over a chunk, and at a firing, the whole is measured.  Rows that are fed one
+ * by one are too quick for that: of FLOW_TIMED_ROWS one is measured and stands for all.
+ */
+#include "postgres.h"
+
+#include "flow/flow_internal.h"
+
+void
+wms_flow_clock_start(instr_time *clock)
+{
+	INSTR_TIME_SET_CURRENT(*clock);
+}
+
+void
+wms_flow_clock_stop(FlowOp *op, const instr_time *clock, int weight)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	INSTR_TIME_SUBTRACT(now, *clock);
+	op->counts.seconds += INSTR_TIME_GET_DOUBLE(now) * weight;
+}
+
+/* Rows that were dropped from all their windows, and not kept in any. */
+void
+wms_flow_count_row(FlowOp *op)
+{
+	op->counts.input_rows++;
+	if (op->row_marks == FLOW_ROW_DROPPED)
+		op->counts.late_rows++;
+}
+
+static const char *
+kind_name(const FlowOp *op)
+{
+	switch (op->plan->kind)
+	{
+		case WMS_OP_AGGREGATE:
+			return op->sessions ? "session aggregate" : op->panes ? "sliding aggregate" : "aggregate";
+		case WMS_OP_COLLECT:
+			return "held rows";
+		case WMS_OP_DEDUP:
+			return "distinct";
+		case WMS_OP_JOIN:
+			return "join";
+	}
+	return "";
+}
+
+/* A join has a number in the state room for each side; the second number of the others holds timers, which are no state of the user's. */
+static void
+op_state(FlowOp *op, WmsOpFigures *figures)
+{
+	WmsStore   *store = op->flow->store;
+	WmsStateSize own;
+	WmsStateSize second;
+	bool		is_join = op->plan->kind == WMS_OP_JOIN;
+
+	wms_state_op_size(store, op->plan->id, &own);
+	wms_state_op_size(store, op->timer_op, &second);
+	figures->windows = op->sessions ? -1 : own.buckets + (is_join ? second.buckets : 0);
+	figures->state_rows = own.entries + (is_join ? second.entries : 0);
+	figures->kept_rows = own.kept_rows + (is_join ? second.kept_rows : 0);
+	figures->state_bytes = own.bytes + second.bytes;
+}
+
+static WmsTime
+op_watermark(FlowOp *op)
+{
+	if (op->plan->kind == WMS_OP_JOIN)
+		return wms_flow_join_watermark(op, op->flow->progress->watermark);
+	return wms_flow_op_watermark(op, op->flow->progress->watermark);
+}
+
+/* After a commit: what the batch did is added. */
+void
+wms_flow_op_figures(FlowOp *op, WmsOpFigures *figures)
+{
+	strlcpy(figures->kind, kind_name(op), sizeof(figures->kind));
+	figures->watermark = op_watermark(op);
+	figures->input_rows += op->counts.input_rows;
+	figures->late_rows += op->counts.late_rows;
+	figures->output_rows += op->counts.output_rows;
+	figures->seconds += op->counts.seconds;
+	memset(&op->counts, 0, sizeof(op->counts));
+	op_state(op, figures);
+}
