@@ -82,6 +82,8 @@ typedef struct WmsSharedStream
 	dsa_pointer root;			/* guarded by lock */
 
 	pg_atomic_uint64 done_lsn;	/* everything that committed before this is in the result, durably */
+	pg_atomic_uint64 taken_lsn; /* not before done_lsn: what lies between waits for its firing, */
+	pg_atomic_uint64 fires_at;	/* which is due at this time; 0: nothing waits for it */
 	pg_atomic_uint64 caught_up_at;	/* clock when done_lsn last was the flushed end of WAL */
 	pg_atomic_uint64 applied;	/* number of the last command applied */
 	pg_atomic_uint32 status;	/* WmsStatus of registry.h, as the worker sees it */
@@ -185,6 +187,8 @@ extern void wms_stream_slot_free(WmsSharedStream *slot);	/* the store's area mus
 extern void wms_stream_figures(WmsSharedStream *slot, WmsFigures *copy, char *error);	/* error: WMS_ERROR_LEN bytes or NULL */
 extern void wms_stream_set_figures(WmsSharedStream *slot, const WmsFigures *figures);
 extern void wms_stream_set_error(WmsSharedStream *slot, const char *error);	/* NULL clears */
+/* Rows up to lsn were taken in and wait for the firing that is due at that time. */
+extern void wms_stream_taken(WmsSharedStream *slot, XLogRecPtr lsn, TimestampTz fires_at);
 /* Moves done_lsn on (never back) and tells who waits.  To be called at every turn of an idle worker too: it notes being caught up. */
 extern void wms_stream_done(WmsSharedStream *slot, XLogRecPtr lsn);
 extern void wms_stream_announce(WmsSharedStream *slot, uint32 status, uint64 applied);

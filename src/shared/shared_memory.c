@@ -47,6 +47,8 @@ init_stream_slot(WmsSharedStream *stream)
 	stream->area = DSM_HANDLE_INVALID;
 	stream->root = InvalidDsaPointer;
 	pg_atomic_init_u64(&stream->done_lsn, 0);
+	pg_atomic_init_u64(&stream->taken_lsn, 0);
+	pg_atomic_init_u64(&stream->fires_at, 0);
 	pg_atomic_init_u64(&stream->caught_up_at, 0);
 	pg_atomic_init_u64(&stream->applied, 0);
 	pg_atomic_init_u32(&stream->status, 0);

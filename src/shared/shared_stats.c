@@ -72,6 +72,8 @@ take_slot(WmsSharedStream *slot, Oid database, Oid stream)
 	slot->stream = stream;
 	slot->generation++;
 	pg_atomic_write_u64(&slot->done_lsn, 0);
+	pg_atomic_write_u64(&slot->taken_lsn, 0);
+	pg_atomic_write_u64(&slot->fires_at, 0);
 	pg_atomic_write_u64(&slot->caught_up_at, 0);
 	pg_atomic_write_u64(&slot->applied, 0);
 	pg_atomic_write_u32(&slot->status, 0);
@@ -191,10 +193,23 @@ wms_database_state_bytes(Oid database)
 
 /* ---------------------------------------------------------------- news for those who wait */
 
+/* Whoever finds the new place with the old time waits for a firing that has been; so the time goes first. */
+void
+wms_stream_taken(WmsSharedStream *slot, XLogRecPtr lsn, TimestampTz fires_at)
+{
+	pg_atomic_write_u64(&slot->fires_at, (uint64) fires_at);
+	if (lsn <= pg_atomic_read_u64(&slot->taken_lsn))
+		return;
+	pg_write_barrier();
+	pg_atomic_write_u64(&slot->taken_lsn, lsn);
+	ConditionVariableBroadcast(&slot->changed);
+}
+
 /* Only the stream's worker writes, so reading before writing is no race. */
 void
 wms_stream_done(WmsSharedStream *slot, XLogRecPtr lsn)
 {
+	pg_atomic_write_u64(&slot->fires_at, 0);
 	if (lsn >= GetFlushRecPtr(NULL))
 		pg_atomic_write_u64(&slot->caught_up_at, (uint64) GetCurrentTimestamp());
 	if (lsn <= pg_atomic_read_u64(&slot->done_lsn))

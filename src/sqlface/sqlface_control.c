@@ -7,7 +7,8 @@
  *
  * wait writes an empty message into the WAL and flushes it.  Everything that committed before lies before
  * that message, and the worker, which reads the same WAL, passes it even if nothing else happens.  Then it
- * waits until the stream is done with all before the message, and with the last command.
+ * waits until the stream is done with all before the message, and with the last command.  What has been taken in but waits for
+ * its firing is not done; if the firing is due after the time is over, being taken in is enough.
  */
 #include "postgres.h"
 
@@ -140,11 +141,21 @@ typedef struct Wait
 	TimestampTz until;
 } Wait;
 
+/* Rows were taken in, and wait for a firing that is further away than we would wait. */
+static bool
+fires_too_late(const Wait *wait, WmsSharedStream *slot)
+{
+	bool		taken = pg_atomic_read_u64(&slot->taken_lsn) >= wait->lsn;
+
+	pg_read_barrier();
+	return taken && (TimestampTz) pg_atomic_read_u64(&slot->fires_at) > wait->until;
+}
+
 static bool
 is_done(const Wait *wait, WmsSharedStream *slot)
 {
 	return slot && pg_atomic_read_u64(&slot->applied) >= wait->command &&
-		pg_atomic_read_u64(&slot->done_lsn) >= wait->lsn;
+		(pg_atomic_read_u64(&slot->done_lsn) >= wait->lsn || fires_too_late(wait, slot));
 }
 
 /* Why a stream does not go on, from its worker or its registry row. */

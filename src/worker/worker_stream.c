@@ -700,13 +700,15 @@ wms_runners_consumed(XLogRecPtr read_upto)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
+		XLogRecPtr	upto = consumed_all(runner) ? read_upto : runner->progress.position;
+
+		if (!runner->has_position)
+			continue;
 		/* rows that wait for their firing are not in the result yet */
 		if (runner->unfired)
-			continue;
-		if (consumed_all(runner))
-			wms_stream_done(runner->slot, read_upto);
-		else if (runner->has_position)
-			wms_stream_done(runner->slot, runner->progress.position);
+			wms_stream_taken(runner->slot, upto, runner->progress.fired_at + runner->def->trigger_us);
+		else
+			wms_stream_done(runner->slot, upto);
 	}
 }
 
