@@ -179,6 +179,7 @@ typedef struct WmsStreamPlan
 								 * NULL when not all keys are shown */
 	List	   *notices;		/* List of char *: told at creation */
 	uint64		fingerprint;	/* of everything that state depends on */
+	uint64		definition;		/* of the definition as it was written; part of the fingerprint */
 	List	   *relids;			/* every table, view read: what invalidates the plan */
 } WmsStreamPlan;
 

@@ -616,6 +616,7 @@ finished_plan(Analysis *a, Query *query)
 	wms_an_output(a, query, plan);
 	plan->notices = a->notices;
 	plan->relids = a->relids;
+	plan->definition = a->definition;
 	if (a->refusal == NULL)
 		plan->fingerprint = wms_an_fingerprint(plan, a->definition);
 	return plan;

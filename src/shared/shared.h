@@ -178,6 +178,8 @@ extern void wms_registry_changed(Oid database);
 extern void wms_creation_lock_share(void);	/* until the end of the transaction */
 extern bool wms_creation_lock_exclusive(void);	/* without waiting; until the unlock */
 extern void wms_creation_unlock(void);
+extern void wms_making_lock(void);	/* one session at a time makes the slot */
+extern void wms_making_unlock(void);
 
 /* ---- streams */
 

@@ -13,9 +13,40 @@
 
 #include "shared/shared.h"
 
+/*
+ * Two sessions that both find no slot must not both make it: a second lock, held only while one looks again and makes it.
+ */
+
 /* Keys of our advisory locks: a class of their own beside those of SQL (1 and 2). */
 #define CREATION_KEY 0x776d7374
 #define LOCK_CLASS 17
+
+#define MAKING_KEY 0x776d736d
+
+static void
+making_tag(LOCKTAG *tag)
+{
+	SET_LOCKTAG_ADVISORY(*tag, MyDatabaseId, MAKING_KEY, 0, LOCK_CLASS);
+}
+
+/* Waits; until wms_making_unlock, or the end of the transaction after an error. */
+void
+wms_making_lock(void)
+{
+	LOCKTAG		tag;
+
+	making_tag(&tag);
+	(void) LockAcquire(&tag, ExclusiveLock, false, false);
+}
+
+void
+wms_making_unlock(void)
+{
+	LOCKTAG		tag;
+
+	making_tag(&tag);
+	(void) LockRelease(&tag, ExclusiveLock, false);
+}
 
 static void
 creation_tag(LOCKTAG *tag)

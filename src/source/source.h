@@ -116,7 +116,7 @@ extern bool wms_slot_exists(Oid database);
  * written yet (ERROR with hint otherwise).  Interruptible; NOTICE naming whom it waits for.
  * Returns at once if a usable one is there; waits if another session is just making it; replaces a lost one.
  */
-extern void wms_slot_create(void);
+extern bool wms_slot_create(void);	/* true: this call made it */
 /* Drops the slot if it is there and free; false if it is in use.  Needs no database connection. */
 extern bool wms_slot_drop(Oid database);
 

@@ -28,6 +28,7 @@
 #include "utils/guc.h"
 #include "utils/wait_event.h"
 
+#include "shared/shared.h"
 #include "source/source_internal.h"
 
 /* How many waited-for transactions are named. */
@@ -230,27 +231,49 @@ make_slot(void)
 	ReplicationSlotRelease();
 }
 
-void
-wms_slot_create(void)
+static bool
+slot_is_usable(void)
 {
 	WmsSlotInfo info;
 
-	if (wms_slot_exists(MyDatabaseId))
-		return;
-	check_wal_level();
-	check_no_writes();
-	wait_for_others();
 	wms_slot_info(MyDatabaseId, &info);
-	if (info.state == WMS_SLOT_FREE || info.state == WMS_SLOT_ACTIVE)
-		return;
+	return info.state == WMS_SLOT_FREE || info.state == WMS_SLOT_ACTIVE;
+}
+
+static void
+make_slot_anew(void)
+{
+	WmsSlotInfo info;
+
 	if (MyReplicationSlot != NULL)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("this process already holds replication slot \"%s\"", NameStr(MyReplicationSlot->data.name))));
+	wms_slot_info(MyDatabaseId, &info);
 	if (info.state == WMS_SLOT_LOST)
 		ReplicationSlotDrop(wms_slot_name(MyDatabaseId), true);
 	check_free_slot();
 	make_slot();
+}
+
+bool
+wms_slot_create(void)
+{
+	bool		made = false;
+
+	if (wms_slot_exists(MyDatabaseId))
+		return false;
+	check_wal_level();
+	check_no_writes();
+	wms_making_lock();
+	wait_for_others();
+	if (!slot_is_usable())
+	{
+		make_slot_anew();
+		made = true;
+	}
+	wms_making_unlock();
+	return made;
 }
 
 /* ---------------------------------------------------------------- dropping */

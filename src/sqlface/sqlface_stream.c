@@ -99,8 +99,8 @@ wms_face_need_slot(void)
 	wms_creation_lock_share();
 	if (wms_slot_exists(MyDatabaseId))
 		return;
-	wms_slot_create();
-	give_up_streams_without_slot();
+	if (wms_slot_create())
+		give_up_streams_without_slot();
 }
 
 static void

@@ -43,6 +43,7 @@ typedef struct WmsRunner
 	WmsSharedStream *slot;
 	WmsFlow    *flow;			/* NULL until built, and after it went stale */
 	List	   *sources;		/* tables that it reads, as of the last flow that was built */
+	uint64		definition;		/* of the same plan */
 	uint64		fingerprint;	/* of the plan that the store's state belongs to */
 	WmsStore   *store;			/* NULL while paused or failed */
 	bool		loading;		/* the store is being filled from the log */

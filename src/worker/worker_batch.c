@@ -69,6 +69,11 @@ drop_flow(WmsRunner *runner)
 static void
 check_fingerprint(WmsRunner *runner)
 {
+	if (wms_flow_plan(runner->flow)->definition != runner->definition)
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("the view that defines the stream was replaced"),
+				 errhint("Put the former definition back and resume the stream, or drop the stream and create it again.")));
 	if (wms_flow_plan(runner->flow)->fingerprint != runner->fingerprint)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
@@ -141,6 +146,7 @@ load_state(WmsRunner *runner)
 		return;
 	old = MemoryContextSwitchTo(runner->context);
 	ops = wms_flow_state_ops(runner->flow, &nops);
+	runner->definition = wms_flow_plan(runner->flow)->definition;
 	runner->fingerprint = wms_flow_plan(runner->flow)->fingerprint;
 	runner->store = wms_store_create(runner->slot, ops, nops);
 	MemoryContextSwitchTo(old);
