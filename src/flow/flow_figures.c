@@ -6,7 +6,7 @@
  * with the worker and outlive the flow.  So a batch that is taken back counts nothing, and the counts are those since the worker began.
  *
  * Time.  Where the executor runs an operator's input over a chunk, and at a firing, the whole is measured.  Rows that are fed one
- * by one are too quick for that: of FLOW_TIMED_ROWS one is measured and stands for all.
+ * by one are too quick for that: the first of a batch is measured and one of FLOW_TIMED_ROWS, for all.
  */
 #include "postgres.h"
 
@@ -18,14 +18,14 @@ wms_flow_clock_start(instr_time *clock)
 	INSTR_TIME_SET_CURRENT(*clock);
 }
 
-void
-wms_flow_clock_stop(FlowOp *op, const instr_time *clock, int weight)
+double
+wms_flow_clock_seconds(const instr_time *clock)
 {
 	instr_time	now;
 
 	INSTR_TIME_SET_CURRENT(now);
 	INSTR_TIME_SUBTRACT(now, *clock);
-	op->counts.seconds += INSTR_TIME_GET_DOUBLE(now) * weight;
+	return INSTR_TIME_GET_DOUBLE(now);
 }
 
 /* Rows that were dropped from all their windows, and not kept in any. */
@@ -89,6 +89,8 @@ wms_flow_op_figures(FlowOp *op, WmsOpFigures *figures)
 	figures->late_rows += op->counts.late_rows;
 	figures->output_rows += op->counts.output_rows;
 	figures->seconds += op->counts.seconds;
+	if (op->counts.timed_rows > 0)
+		figures->seconds += op->counts.timed_seconds * op->counts.fed_rows / op->counts.timed_rows;
 	memset(&op->counts, 0, sizeof(op->counts));
 	op_state(op, figures);
 }

@@ -509,7 +509,7 @@ wms_flow_fire(WmsFlow *flow, WmsTime upto)
 	{
 		wms_flow_clock_start(&clock);
 		fire_op(flow, &flow->ops[i], flow->progress->watermark, now);
-		wms_flow_clock_stop(&flow->ops[i], &clock, 1);
+		flow->ops[i].counts.seconds += wms_flow_clock_seconds(&clock);
 	}
 	if (flow->final->query && flow->final->reads_op)
 		wms_flow_run_input(flow->final);

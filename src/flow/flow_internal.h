@@ -50,7 +50,6 @@ typedef struct FlowInput
 	bool		reads_op;		/* reads rows of operators: */
 	Bitmapset  *ops;			/* these */
 	bool		reads_eager;	/* of such as emit with each batch */
-	uint64		seen;			/* direct feed: rows, for measuring some of them */
 	ExprState  *qual;			/* direct feed */
 	ProjectionInfo *projection;
 } FlowInput;
@@ -113,7 +112,10 @@ typedef struct FlowCounts
 	int64		input_rows;
 	int64		late_rows;
 	int64		output_rows;
-	double		seconds;
+	double		seconds;		/* measured in whole */
+	int64		fed_rows;		/* fed one by one, */
+	int64		timed_rows;		/* of these measured, */
+	double		timed_seconds;	/* which took so long */
 } FlowCounts;
 
 struct FlowOp
@@ -278,7 +280,7 @@ extern void wms_flow_show_instead(FlowOp *op, WmsRowSet *set);
 /* flow_figures.c */
 #define FLOW_TIMED_ROWS 64		/* of rows that are fed one by one, one in so many is measured */
 extern void wms_flow_clock_start(instr_time *clock);
-extern void wms_flow_clock_stop(FlowOp *op, const instr_time *clock, int weight);
+extern double wms_flow_clock_seconds(const instr_time *clock);
 extern void wms_flow_count_row(FlowOp *op);
 extern void wms_flow_op_figures(FlowOp *op, WmsOpFigures *figures);
 

@@ -155,14 +155,15 @@ direct_row(FlowInput *input, TupleTableSlot *slot)
 {
 	instr_time	clock;
 
-	if (input->op == NULL || input->seen++ % FLOW_TIMED_ROWS != 0)
+	if (input->op == NULL || input->op->counts.fed_rows++ % FLOW_TIMED_ROWS != 0)
 	{
 		feed_direct(input, slot);
 		return;
 	}
 	wms_flow_clock_start(&clock);
 	feed_direct(input, slot);
-	wms_flow_clock_stop(input->op, &clock, FLOW_TIMED_ROWS);
+	input->op->counts.timed_seconds += wms_flow_clock_seconds(&clock);
+	input->op->counts.timed_rows++;
 }
 
 /* ---------------------------------------------------------------- the watermark */
@@ -433,7 +434,7 @@ run_planned(WmsFlow *flow)
 			run_if_fed(flow->ops[i].inputs[side]);
 		if (flow->ops[i].sessions)
 			wms_flow_session_settle(&flow->ops[i]);
-		wms_flow_clock_stop(&flow->ops[i], &clock, 1);
+		flow->ops[i].counts.seconds += wms_flow_clock_seconds(&clock);
 	}
 	run_if_fed(flow->final);
 }
