@@ -258,39 +258,73 @@ equality_of(Oid type)
 	return text;
 }
 
+static const char *
+key_name(TupleDesc key, int i)
+{
+	return quote_identifier(NameStr(TupleDescAttr(key, i)->attname));
+}
+
 static void
 append_record(StringInfo sql, TupleDesc key, const char *alias)
 {
 	appendStringInfoString(sql, "CAST(ROW(");
 	for (int i = 0; i < key->natts; i++)
-		appendStringInfo(sql, "%s%s.%s", i == 0 ? "" : ", ", alias, quote_identifier(NameStr(TupleDescAttr(key, i)->attname)));
+		appendStringInfo(sql, "%s%s.%s", i == 0 ? "" : ", ", alias, key_name(key, i));
 	appendStringInfoString(sql, ") AS pg_catalog.record)");
 }
 
-/*
- * Does o, a key, belong to row r of the result?  Where NULL can be in it, images are compared: both come from the same group.  Else column
- * by column, so that the planner may hash them.
- */
-static void
-append_match(StringInfo sql, TupleDesc key)
+/* Is NULL in the key of this row?  False (and nothing appended) if none of the columns can be NULL. */
+static bool
+append_null_test(StringInfo sql, TupleDesc key, const char *alias)
 {
-	bool		not_null = true;
+	bool		any = false;
 
 	for (int i = 0; i < key->natts; i++)
-		not_null &= TupleDescAttr(key, i)->attnotnull;
-	if (!not_null)
 	{
-		append_record(sql, key, "o");
-		appendStringInfoString(sql, " OPERATOR(pg_catalog.*=) ");
-		append_record(sql, key, "r");
+		if (TupleDescAttr(key, i)->attnotnull)
+			continue;
+		appendStringInfo(sql, "%s%s.%s IS NULL", any ? " OR " : "(", alias, key_name(key, i));
+		any = true;
+	}
+	if (any)
+		appendStringInfoChar(sql, ')');
+	return any;
+}
+
+/* Rows r of the result without NULL in their key, but for those that are replaced: compared column by column, so that keys may be hashed. */
+static void
+append_rows_without_null(StringInfo sql, TupleDesc key, const char *table)
+{
+	StringInfoData null_test;
+
+	initStringInfo(&null_test);
+	appendStringInfo(sql, " UNION ALL SELECT * FROM %s AS r WHERE ", table);
+	if (append_null_test(&null_test, key, "r"))
+		appendStringInfo(sql, "NOT %s AND ", null_test.data);
+	appendStringInfoString(sql, "NOT EXISTS (SELECT FROM wms_replaced AS o WHERE ");
+	for (int i = 0; i < key->natts; i++)
+		appendStringInfo(sql, "%so.%s %s r.%s", i == 0 ? "" : " AND ", key_name(key, i),
+						 equality_of(TupleDescAttr(key, i)->atttypid), key_name(key, i));
+	appendStringInfoChar(sql, ')');
+}
+
+/* Those with NULL in their key: images are compared, which come from the same group. */
+static void
+append_rows_with_null(StringInfo sql, TupleDesc key, const char *table)
+{
+	StringInfoData null_test;
+
+	initStringInfo(&null_test);
+	if (!append_null_test(&null_test, key, "r"))
 		return;
-	}
-	for (int i = 0; i < key->natts; i++)
-	{
-		const char *name = quote_identifier(NameStr(TupleDescAttr(key, i)->attname));
-
-		appendStringInfo(sql, "%so.%s %s r.%s", i == 0 ? "" : " AND ", name, equality_of(TupleDescAttr(key, i)->atttypid), name);
-	}
+	appendStringInfo(sql, " UNION ALL SELECT * FROM %s AS r WHERE %s AND NOT EXISTS (SELECT FROM wms_replaced AS o WHERE ",
+					 table, null_test.data);
+	append_null_test(sql, key, "o");
+	appendStringInfoString(sql, " AND ");
+	append_record(sql, key, "o");
+	appendStringInfoString(sql, " OPERATOR(pg_catalog.*=) ");
+	append_record(sql, key, "r");
+	appendStringInfoChar(sql, ')');
 }
 
 /*
@@ -305,14 +339,12 @@ live_query(const WmsStreamDef *def, const WmsOpenRows *open, TupleDesc key)
 
 	initStringInfo(&sql);
 	appendStringInfoString(&sql, "SELECT * FROM wms_open");
-	if (open->groups > 0 && key->natts == 0)
-		return sql.data;
-	appendStringInfo(&sql, " UNION ALL SELECT * FROM %s AS r", table);
-	if (open->groups > 0)
+	if (open->groups == 0)
+		appendStringInfo(&sql, " UNION ALL SELECT * FROM %s AS r", table);
+	else if (key->natts > 0)
 	{
-		appendStringInfoString(&sql, " WHERE NOT EXISTS (SELECT FROM wms_replaced AS o WHERE ");
-		append_match(&sql, key);
-		appendStringInfoChar(&sql, ')');
+		append_rows_without_null(&sql, key, table);
+		append_rows_with_null(&sql, key, table);
 	}
 	return sql.data;
 }
