@@ -65,6 +65,8 @@ extern void wms_flow_adopt_clocks(WmsFlow *flow, const WmsFigures *figures);
 extern void wms_flow_fire(WmsFlow *flow, WmsTime upto);
 /* Emits what does not wait for a firing (projections) and writes late rows. */
 extern void wms_flow_finish(WmsFlow *flow);
+/* The batch's rows are written: what they took, files too, goes before the transaction ends. */
+extern void wms_flow_drop_rows(WmsFlow *flow);
 extern void wms_flow_end(WmsFlow *flow);	/* after commit or error */
 extern void wms_flow_figures(WmsFlow *flow, WmsFigures *figures);	/* once after each commit: counts are added */
 

@@ -110,6 +110,28 @@ wms_flow_fed(WmsFlow *flow)
 }
 
 void
+wms_flow_drop_rows(WmsFlow *flow)
+{
+	for (int i = 0; i < flow->plan->nsources; i++)
+	{
+		if (flow->sources[i].raw)
+			wms_rowset_end(flow->sources[i].raw);
+		wms_rowset_end(flow->sources[i].in);
+	}
+	for (int i = 0; i < flow->plan->nops; i++)
+	{
+		wms_rowset_end(flow->ops[i].out);
+		if (flow->ops[i].kept)
+			wms_rowset_end(flow->ops[i].kept);
+		if (flow->ops[i].retired)
+			wms_rowset_end(flow->ops[i].retired);
+	}
+	wms_sink_end(flow->sink);
+	if (flow->late)
+		wms_late_end(flow->late);
+}
+
+void
 wms_flow_end(WmsFlow *flow)
 {
 	for (int i = 0; i < flow->plan->nsources; i++)

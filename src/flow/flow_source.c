@@ -264,7 +264,9 @@ shape_fits(FlowSource *source, const WmsRowShape *shape)
 			if (a->attlen != b->attlen || a->attalign != b->attalign)
 				return false;
 		}
-		else if (a->atttypid != b->atttypid)
+		else if (a->atttypid != b->atttypid &&
+				 (list_member_int(source->plan->columns_used, i + 1) || a->attlen != b->attlen ||
+				  a->attalign != b->attalign || a->attbyval != b->attbyval))
 			return false;
 	}
 	return true;

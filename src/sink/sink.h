@@ -28,6 +28,7 @@ extern int64 wms_sink_insert(WmsSink *sink);	/* append */
 extern int64 wms_sink_upsert(WmsSink *sink);	/* by the key; with touched keys, takes away */
 extern int64 wms_sink_replace(WmsSink *sink);	/* complete: the table becomes the rows, only differences are written */
 /* At the end of a batch, also after an error: the rows are gone with the batch. */
+extern void wms_sink_end(WmsSink *sink);	/* frees the rows, while their transaction lives */
 extern void wms_sink_forget(WmsSink *sink);
 
 typedef enum WmsReason
@@ -43,6 +44,7 @@ extern WmsLateSink *wms_late_open(const WmsStreamDef *def);
 /* Remembers a source row (copied into the batch context). event_time WMS_TIME_MIN..MAX, or has_time false. */
 extern void wms_late_put(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row, bool has_time, WmsTime event_time, WmsTime watermark, WmsReason reason, const char *error);
 extern int64 wms_late_write(WmsLateSink *late);
+extern void wms_late_end(WmsLateSink *late);
 extern void wms_late_forget(WmsLateSink *late);	/* as wms_sink_forget */
 
 #endif							/* WMS_SINK_H */

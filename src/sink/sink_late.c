@@ -59,6 +59,11 @@ wms_late_open(const WmsStreamDef *def)
 	WmsLateSink *late = palloc0(sizeof(WmsLateSink));
 	TupleDesc	desc = CreateTemplateTupleDesc(LATE_COLUMNS);
 
+	if (get_rel_name(def->late_table) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("the stream's late table is gone"),
+				 errhint("Name another one by wmstream.alter_stream(stream, 'late_table', name), or NULL for none, and resume the stream.")));
 	for (int i = 0; i < LATE_COLUMNS; i++)
 		TupleDescInitEntry(desc, i + 1, late_columns[i].name, late_columns[i].type, -1, 0);
 	late->env = create_queryEnv();
@@ -154,6 +159,13 @@ wms_late_write(WmsLateSink *late)
 		late->insert = make_insert(late);
 	wms_query_lock(late->insert);
 	return (int64) wms_query_run(late->insert, NULL);
+}
+
+void
+wms_late_end(WmsLateSink *late)
+{
+	wms_rowset_end(late->set);
+	late->waiting = 0;
 }
 
 void

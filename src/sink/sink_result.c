@@ -135,6 +135,15 @@ make_insert(WmsSink *sink)
 	return plan(sink, &sql);
 }
 
+/* Rows that the table does not hold as they are, compared whole; a conflict would lock the others. */
+static void
+append_only_missing(StringInfo sql, WmsSink *sink)
+{
+	appendStringInfo(sql, " WHERE NOT EXISTS (SELECT FROM %s x WHERE ", sink->target);
+	append_row_differs(sql, sink, "x.", "r.", "*=");
+	appendStringInfoString(sql, ")");
+}
+
 /* The row under its key becomes the new one; only_changed leaves equal rows alone. */
 static WmsQuery *
 make_upsert(WmsSink *sink, bool only_changed)
@@ -144,6 +153,8 @@ make_upsert(WmsSink *sink, bool only_changed)
 
 	initStringInfo(&sql);
 	append_insert(&sql, sink);
+	if (only_changed)
+		append_only_missing(&sql, sink);
 	append_order(&sql, sink);
 	appendStringInfoString(&sql, " ON CONFLICT (");
 	append_columns(&sql, sink, "", true);
@@ -158,11 +169,6 @@ make_upsert(WmsSink *sink, bool only_changed)
 	}
 	if (!any)
 		appendStringInfoString(&sql, " DO NOTHING");
-	else if (only_changed)
-	{
-		appendStringInfoString(&sql, " WHERE ");
-		append_row_differs(&sql, sink, "t.", "excluded.", "*<>");
-	}
 	return plan(sink, &sql);
 }
 
@@ -174,9 +180,7 @@ make_insert_missing(WmsSink *sink)
 
 	initStringInfo(&sql);
 	append_insert(&sql, sink);
-	appendStringInfo(&sql, " WHERE NOT EXISTS (SELECT FROM %s x WHERE ", sink->target);
-	append_row_differs(&sql, sink, "x.", "r.", "*=");
-	appendStringInfoString(&sql, ")");
+	append_only_missing(&sql, sink);
 	return plan(sink, &sql);
 }
 
@@ -246,6 +250,10 @@ wms_sink_open(const WmsStreamDef *def, TupleDesc desc, List *key_columns)
 {
 	WmsSink    *sink = palloc0(sizeof(WmsSink));
 
+	if (get_rel_name(def->stream) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("the stream's result table is gone")));
 	sink->env = create_queryEnv();
 	sink->relid = def->stream;
 	sink->desc = desc;
@@ -274,6 +282,13 @@ TupleDesc
 wms_sink_touched_desc(WmsSink *sink)
 {
 	return sink->touched->desc;
+}
+
+void
+wms_sink_end(WmsSink *sink)
+{
+	wms_rowset_end(sink->rows);
+	wms_rowset_end(sink->touched);
 }
 
 void

@@ -270,7 +270,8 @@ is_transient(int sqlerrcode)
 		case ERRCODE_INSUFFICIENT_RESOURCES:
 			return true;
 		default:
-			return sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE;
+			/* a cancellation that is not the batch's clock's is somebody's who may want it again */
+			return sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE || sqlerrcode == ERRCODE_QUERY_CANCELED;
 	}
 }
 
@@ -353,6 +354,7 @@ transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 		(void) wms_batch_clock_stop();
 		wms_leave_owner(&scope);
 		INSTR_TIME_SET_CURRENT(clock);
+		wms_flow_drop_rows(runner->flow);
 		note_position(runner, batch);
 		WMS_POINT("batch-before-prepare");
 		wms_state_prepare(runner->store, &runner->work);

@@ -30,6 +30,7 @@
 #include "replication/slot.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
+#include "storage/pmsignal.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
 #include "utils/memutils.h"
@@ -259,7 +260,12 @@ rest(bool busy)
 		wms_runners_check_retention();
 	}
 	if (busy)
+	{
+		/* without waiting there is nobody else to tell */
+		if (!PostmasterIsAlive())
+			proc_exit(1);
 		return;
+	}
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 wms_runners_next_timer(timeout), PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
