@@ -75,8 +75,8 @@ class Sample:
 
 
 class Place:
-    def __init__(self, keep=False, settings=None):
-        self.server = Server({**SETTINGS, **(settings or {})}, keep=keep)
+    def __init__(self):
+        self.server = Server(SETTINGS)
         self.server.start()
         self.db = self.connect("postgres")
         self.db.execute("CREATE DATABASE bench")
