@@ -89,6 +89,9 @@ def tap(place):
         command = ["prove", "--verbose", "-I", str(perl), "-I", "test/lib", str(file.relative_to(place.tree))]
         status, lines = place.run(command, place.logs / "tap" / f"{file.stem}.log", 10, environment, is_failure)
         good, bad = count_tap(lines, status)
+        for line in lines:
+            if skipped := re.match(r"ok \d+ # skip (.*)", line, re.I):
+                print(f"note: {file.name}: {skipped[1]}", flush=True)
         if bad:
             print(f"FAIL tap {file.name}: {good} passed, {bad} failed")
             kept = place.logs / "tap" / file.stem
