@@ -3,7 +3,7 @@
  *	  Where the library is loaded.
  *
  * Preloaded, it brings settings, shared memory, hooks and the launcher.  Loaded later,
- * by the first call of one of its functions in a session, it defines nothing: the
+ * by the first call of one of its functions in a session, it defines nothing but its label: the
  * window functions work, all others say what to set (wms_require_preloaded).
  */
 #include "postgres.h"
@@ -21,6 +21,8 @@ PG_MODULE_MAGIC;
 void
 _PG_init(void)
 {
+	/* A dump that holds our label can be restored wherever the library is loaded. */
+	wms_mark_install();
 	if (!process_shared_preload_libraries_in_progress)
 		return;
 

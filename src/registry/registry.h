@@ -6,6 +6,7 @@
  * registry_result.c  the result table: finding, making, checking it
  * registry_define.c  what else create_stream makes and drop takes away: view, late table, dependencies
  * registry_reach.c   what a definition reads, through views and other streams
+ * registry_mark.c    the mark on a database that has streams, by which the launcher knows it
  * registry_drop.c    object-access and utility hooks: DROP of a result, a view, the extension, a database
  *
  * Rows are read and written by table access, never by SQL text; CREATE TABLE goes
@@ -163,6 +164,16 @@ extern void wms_drop_definition(const WmsStreamDef *def, bool results);
 
 /* Does the definition read relid, itself or through views and the results of other streams?  Not asked of the view itself. */
 extern bool wms_definition_reaches(Oid view, Oid relid);
+
+/* ---- registry_mark.c */
+
+/* Marks this database as one with streams, in our transaction; under the creation lock.  Waits for others who are doing so only if told to; false: not done. */
+extern bool wms_mark_database(bool wait);
+extern void wms_unmark_database(void);
+/* All that are marked.  Inside a transaction; needs no database. */
+extern List *wms_marked_databases(void);
+/* Called from _PG_init only. */
+extern void wms_mark_install(void);
 
 /* ---- registry_drop.c: called from _PG_init only */
 extern void wms_registry_install_hooks(void);

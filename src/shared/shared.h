@@ -180,6 +180,7 @@ extern bool wms_creation_lock_exclusive(void);	/* without waiting; until the unl
 extern void wms_creation_unlock(void);
 extern void wms_making_lock(void);	/* one session at a time makes the slot */
 extern void wms_making_unlock(void);
+extern bool wms_mark_lock(bool wait);	/* one transaction at a time marks the database; until its end */
 
 /* ---- streams */
 

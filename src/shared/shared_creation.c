@@ -4,7 +4,7 @@
  *
  * create_stream makes the replication slot before it writes anything, and only its commit shows that the slot is wanted.
  * Until then it holds this lock in share mode.  A worker without streams takes it exclusively, without waiting, looks at the
- * registry once more and only then drops the slot.
+ * registry once more and only then drops the slot and the database's mark.
  */
 #include "postgres.h"
 
@@ -22,6 +22,7 @@
 #define LOCK_CLASS 17
 
 #define MAKING_KEY 0x776d736d
+#define MARK_KEY 0x776d736b
 
 static void
 making_tag(LOCKTAG *tag)
@@ -81,4 +82,14 @@ wms_creation_unlock(void)
 
 	creation_tag(&tag);
 	(void) LockRelease(&tag, ExclusiveLock, true);
+}
+
+/* Until the end of the transaction.  False, without wait: another one does it just now. */
+bool
+wms_mark_lock(bool wait)
+{
+	LOCKTAG		tag;
+
+	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, MARK_KEY, 0, LOCK_CLASS);
+	return LockAcquire(&tag, ExclusiveLock, false, !wait) != LOCKACQUIRE_NOT_AVAIL;
 }

@@ -97,10 +97,10 @@ wms_face_need_slot(void)
 {
 	/* Until the transaction ends the slot stays, though no stream shows yet that it is wanted. */
 	wms_creation_lock_share();
-	if (wms_slot_exists(MyDatabaseId))
-		return;
-	if (wms_slot_create())
+	if (!wms_slot_exists(MyDatabaseId) && wms_slot_create())
 		give_up_streams_without_slot();
+	/* Only after the slot, which only a transaction that has not written can make. */
+	wms_mark_database(true);
 }
 
 static void

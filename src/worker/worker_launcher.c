@@ -2,9 +2,9 @@
  * worker_launcher.c
  *	  One process per server that sees to it that every database with streams has its worker.
  *
- * A database has streams if it has our replication slot: create_stream makes it before anything else, and the worker
- * of a database without streams drops it before it goes.  So the launcher needs no database: it looks at
- * the slots, claims a worker slot in shared memory for each database that has none, and registers the process.  A worker that
+ * A database has streams if it bears our mark (registry_mark.c).  One that has our replication slot gets a worker too:
+ * a create_stream that rolled back has left it, and the worker of a database without streams drops it before it goes.  So the launcher
+ * needs no database: it looks at marks and slots, claims a worker slot in shared memory for each database that has none, and registers the process.  A worker that
  * dies is started again at the next look, not sooner than RESTART_MS after its last start.
  *
  * It looks when it is woken (a create_stream has committed, a worker has gone) and every LOOK_MS.  It
@@ -79,12 +79,9 @@ database_of_slot(const char *name)
 	return *end == '\0' ? (Oid) oid : InvalidOid;
 }
 
-/* In the current context. */
 static List *
-databases_with_slots(void)
+add_databases_with_slots(List *databases)
 {
-	List	   *databases = NIL;
-
 	LWLockAcquire(ReplicationSlotControlLock, LW_SHARED);
 	for (int i = 0; i < max_replication_slots; i++)
 	{
@@ -98,10 +95,26 @@ databases_with_slots(void)
 			database = slot->data.database;
 		SpinLockRelease(&slot->mutex);
 		if (OidIsValid(database) && database == database_of_slot(NameStr(slot->data.name)))
-			databases = lappend_oid(databases, database);
+			databases = list_append_unique_oid(databases, database);
 	}
 	LWLockRelease(ReplicationSlotControlLock);
 	return databases;
+}
+
+/* In the current context. */
+static List *
+databases_with_streams(void)
+{
+	MemoryContext context = CurrentMemoryContext;
+	List	   *marked;
+
+	StartTransactionCommand();
+	(void) GetTransactionSnapshot();
+	MemoryContextSwitchTo(context);
+	marked = wms_marked_databases();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(context);
+	return add_databases_with_slots(marked);
 }
 
 /* Templates are copied by others, who need them without sessions; a database that refuses connections refuses ours. */
@@ -132,7 +145,7 @@ takes_worker(Oid database)
 	return takes;
 }
 
-/* Streams of databases that have neither slot nor worker any more (dropped, or without the extension) give their places back. */
+/* Streams of databases that have neither mark, slot nor worker any more (dropped, or without the extension) give their places back. */
 static void
 collect_stream_slots(List *databases)
 {
@@ -282,7 +295,7 @@ wms_launcher_main(Datum arg)
 		}
 		MemoryContextSwitchTo(context);
 		MemoryContextReset(context);
-		databases = databases_with_slots();
+		databases = databases_with_streams();
 		collect_stream_slots(databases);
 		foreach(lc, databases)
 		{

@@ -15,7 +15,7 @@
  * held between batches.  Errors of streams are handled where they happen; any other error ends the process, and the
  * launcher starts it again.
  *
- * A worker whose database has no streams (any more) drops the slot and goes away.  A create_stream that has made the slot
+ * A worker whose database has no streams (any more) drops the slot, removes the database's mark and goes away.  A create_stream that has made the slot
  * and not committed yet holds the creation lock, so that its slot is not taken away under it.
  */
 #include "postgres.h"
@@ -119,6 +119,14 @@ read_registry(void)
 	return true;
 }
 
+static void
+unmark_database(void)
+{
+	StartTransactionCommand();
+	wms_unmark_database();
+	CommitTransactionCommand();
+}
+
 /* No streams: the slot would hold WAL for nobody. */
 static void
 leave_if_alone(void)
@@ -132,6 +140,7 @@ leave_if_alone(void)
 			wms_wal_close(wal);
 		wal = NULL;
 		(void) wms_slot_drop(MyDatabaseId);
+		unmark_database();
 		wms_crash_forget();
 		proc_exit(0);
 	}
@@ -167,7 +176,7 @@ try_open(Oid registry)
 		EmitErrorReport();
 		FlushErrorState();
 		AbortOutOfAnyTransaction();
-		wms_runners_lost(edata->message);
+		wms_runners_lost(edata->hint ? psprintf("%s. %s", edata->message, edata->hint) : edata->message);
 		FreeErrorData(edata);
 	}
 	PG_END_TRY();

@@ -344,6 +344,8 @@ wms_runners_reload(void)
 		}
 		take_definition(runner ? runner : add_runner(def->stream), def, now);
 	}
+	if (defs != NIL)
+		(void) wms_mark_database(false);	/* should somebody have removed the mark */
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	remove_gone_runners();

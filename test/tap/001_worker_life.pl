@@ -32,6 +32,16 @@ sub row_arrives
 	return;
 }
 
+# The mark by which the launcher knows databases with streams.
+sub marked
+{
+	my ($database, $expected, $test) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	return polls($node, 'postgres', "SELECT count(l.*) = $expected FROM pg_database d LEFT JOIN pg_shseclabel l "
+		  . "ON l.objoid = d.oid AND l.classoid = 'pg_database'::regclass AND l.provider = 'wmstream' WHERE datname = '$database'", $test);
+}
+
 sub slot_of
 {
 	my ($database) = @_;
@@ -155,6 +165,7 @@ my $slot = slot_of('one');
 $node->safe_psql('one', q{SELECT wmstream.drop_stream('copy', true)});
 no_worker($node, 'one', 'the worker goes with the last stream');
 no_slot($node, 'the slot goes with the last stream', $slot);
+marked('one', 0, '... and the mark on the database');
 is_sql($node, 'one', q{SELECT to_regclass('copy') IS NULL}, 't', 'drop_stream with drop_results drops the table');
 is_sql($node, 'one', 'SELECT count(*) FROM wmstream.state_log', '0', 'no state is left');
 
@@ -169,6 +180,7 @@ is_sql($node, 'one', 'SELECT id FROM copy', '1000', 'it begins with what comes a
 $node->safe_psql('one', 'DROP EXTENSION wmstream');
 no_worker($node, 'one', 'DROP EXTENSION ends the worker');
 no_slot($node, '... and drops the slot', $slot);
+marked('one', 0, '... and takes the mark away');
 is_sql($node, 'one', 'SELECT id FROM copy', '1000', '... and keeps results');
 $node->safe_psql('one', 'INSERT INTO copy VALUES (1, 1)');
 pass('... as ordinary tables');

@@ -1,0 +1,81 @@
+# A replication slot that is gone: the worker comes all the same, for the database is marked, and says what to do; the mark itself, over
+# rollback, removal by hand, dumps and databases made from this one.
+
+use strict;
+use warnings;
+
+use PostgreSQL::Test::Cluster;
+use PostgreSQL::Test::Utils;
+use Test::More;
+use WmsTap;
+
+my $node = new_node('lost');
+my $db = 'db';
+my $create = q{SELECT wmstream.create_stream('copy', 'SELECT id FROM event')};
+my $mark = "SELECT label FROM pg_shseclabel WHERE provider = 'wmstream' AND classoid = 'pg_database'::regclass AND objoid =";
+
+sub mark_of
+{
+	my ($database) = @_;
+
+	return "$mark (SELECT oid FROM pg_database WHERE datname = '$database')";
+}
+
+make_database($node, $db);
+$node->safe_psql($db, 'CREATE TABLE event (id int)');
+
+# ---- the mark is the transaction's
+
+my $session = session($node, $db);
+$session->query_safe("BEGIN; $create");
+is_sql($node, 'postgres', mark_of($db), '', 'no mark before create_stream commits');
+$session->query_safe('ROLLBACK');
+is_sql($node, 'postgres', mark_of($db), '', 'none after it rolled back');
+$session->quit;
+$node->safe_psql($db, $create);
+is_sql($node, 'postgres', mark_of($db), 'streams', 'a database with a stream is marked');
+fails_like($node, 'postgres', "SECURITY LABEL FOR wmstream ON DATABASE $db IS 'another'", [qr/only security label of wmstream/],
+	'no other label is taken');
+
+# ---- it comes back when somebody removes it, with the next change
+
+$node->safe_psql('postgres', "SECURITY LABEL FOR wmstream ON DATABASE $db IS NULL");
+$node->safe_psql($db, q{SELECT wmstream.create_stream('twin', 'SELECT id FROM event')});
+is_sql($node, 'postgres', mark_of($db), 'streams', 'a mark that was removed is put back by the next create_stream');
+$node->safe_psql('postgres', "SECURITY LABEL FOR wmstream ON DATABASE $db IS NULL");
+$node->safe_psql($db, q{SELECT wmstream.pause('twin'); SELECT wmstream.resume('twin')});
+polls($node, 'postgres', mark_of($db), '... or by the worker', 'streams');
+
+# ---- a database made from it is not marked; a dump with --create can be restored
+
+$node->safe_psql('postgres', "CREATE DATABASE copied TEMPLATE $db");
+is_sql($node, 'postgres', mark_of('copied'), '', 'a copied database is not marked');
+my $dump = $node->basedir . '/dump.sql';
+$node->command_ok([ 'pg_dump', '-C', '-f', $dump, '-d', $node->connstr($db) ], 'a dump with --create');
+$node->safe_psql('postgres', "ALTER DATABASE $db RENAME TO former");
+$node->command_ok([ 'psql', '-X', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f', $dump ], '... is restored');
+is_sql($node, $db, q{SELECT DISTINCT status FROM wmstream.streams}, 'restored', '... its streams are restored');
+$node->safe_psql('postgres', "DROP DATABASE $db; DROP DATABASE copied");
+is_sql($node, 'postgres', "SELECT count(*) FROM pg_shseclabel WHERE provider = 'wmstream'", '1', 'DROP DATABASE takes the mark along');
+$node->safe_psql('postgres', "ALTER DATABASE former RENAME TO $db");
+
+# ---- the slot is gone
+
+$node->safe_psql($db, 'INSERT INTO event VALUES (1)');
+consumes($node, $db, 'copy', 'before: a stream runs');
+my $slot = $node->safe_psql('postgres', "SELECT slot_name FROM pg_replication_slots WHERE database = '$db'");
+$node->stop;
+system('rm', '-rf', $node->data_dir . "/pg_replslot/$slot") == 0 or die "could not remove the slot";
+$node->start;
+becomes($node, $db, $_, 'needs_resync', "without its slot $_ needs to be rebuilt") foreach ('copy', 'twin');
+my $reason = $node->safe_psql($db, q{SELECT reason FROM wmstream.streams WHERE stream = 'copy'::regclass});
+like($reason, qr/slot "$slot" does not exist/, '... and says so');
+like($reason, qr/wmstream\.resync\(\)/, '... and names the way out');
+worker_runs($node, $db, 'the worker stays');
+$node->safe_psql($db, q{SELECT wmstream.create_stream('later', 'SELECT id FROM event'); INSERT INTO event VALUES (2)});
+consumes($node, $db, 'later', 'a new stream runs');
+is_sql($node, $db, 'SELECT id FROM later', '2', '... from its beginning on');
+is_sql($node, $db, q{SELECT status FROM wmstream.streams WHERE stream = 'copy'::regclass}, 'needs_resync', '... the others stay as they are');
+
+$node->stop;
+done_testing();
