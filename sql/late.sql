@@ -22,7 +22,7 @@ CREATE VIEW late AS SELECT stream, source, event_time, watermark, reason, error,
 
 -- W moves with every row, also with those that WHERE removes: W = 12:00
 INSERT INTO clicks (ts, page, "Odd name") VALUES ('2024-01-01 10:30+00', 'a', 1.50), ('2024-01-01 12:10+00', 'none', NULL);
-SELECT wmstream.wait('per_hour');
+SELECT wmstream.wait(stream) FROM wmstream.streams;
 SELECT stream, watermark FROM wmstream.stat_streams ORDER BY stream::text;
 TABLE per_hour;
 -- a window that ends at W is closed; a time at W is on time
@@ -41,7 +41,7 @@ SELECT (jsonb_populate_record(NULL::clicks, row_data)).* FROM clicks_late WHERE 
 
 -- Within one transaction nothing is late: rows are tested against the W of the last firing.
 INSERT INTO clicks (ts, page) VALUES ('2024-01-01 20:00+00', 'c'), ('2024-01-01 12:30+00', 'c');
-SELECT wmstream.wait('per_hour');
+SELECT wmstream.wait(stream) FROM wmstream.streams;
 SELECT * FROM per_hour WHERE page = 'c';
 SELECT late_rows FROM wmstream.stat_streams WHERE stream = 'per_hour'::regclass;
 
