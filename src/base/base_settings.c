@@ -25,6 +25,7 @@ int			wms_lock_timeout = 100;
 int			wms_batch_memory = 65536;
 bool		wms_force_kept_arguments = false;
 bool		wms_force_planned_feed = false;
+int			wms_look_ahead_from = 16384;
 char	   *wms_test_point = NULL;
 
 /* Sizes of shared memory, numbers of processes, and what streams may hold. */
@@ -105,6 +106,12 @@ define_developer_settings(void)
 							 NULL,
 							 &wms_force_planned_feed, false,
 							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("wmstream.look_ahead_from",
+							"Developer: how many groups an operator's state has when rows begin to wait for the memory they will touch.",
+							"0 makes them wait always.",
+							&wms_look_ahead_from, 16384, 0, INT_MAX,
+							PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 
 	/* For superusers also by SET: functions that run in a session have points too. */
 	DefineCustomStringVariable("wmstream.test_point",

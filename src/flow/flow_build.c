@@ -209,6 +209,7 @@ make_ops(WmsFlow *flow)
 		op->inputs[1] = make_input(flow, plan->input2, op, 1);
 		note_buffered(flow, op->inputs[0]);
 		note_buffered(flow, op->inputs[1]);
+		wms_flow_ahead_prepare(op);
 	}
 }
 

@@ -90,7 +90,10 @@ wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryCont
 	flow->fired = false;
 	flow->sink_us = 0;
 	for (int i = 0; i < flow->plan->nops; i++)
+	{
 		memset(&flow->ops[i].counts, 0, sizeof(FlowCounts));
+		wms_flow_ahead_begin(&flow->ops[i]);
+	}
 	memset(flow->source_had_rows, 0, sizeof(flow->source_had_rows));
 	progress->nsources = flow->plan->nsources;
 	begin_sets(flow);

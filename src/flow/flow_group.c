@@ -284,20 +284,13 @@ came_late(FlowOp *op, const WmsWindow *window)
 		window->end <= wms_flow_op_watermark(op, op->flow->old_watermark);
 }
 
-static void
-add_to_group(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *slot)
+/* One row into its group, made if it is not there; key is packed, slot holds the row of the operator's input. */
+void
+wms_flow_touch_group(FlowOp *op, const WmsWindow *window, uint32 hash, StringInfo key, TupleTableSlot *slot)
 {
-	WmsFlow    *flow = op->flow;
 	WmsBucketKey bucket = {op->plan->id, window->start, window->end};
-	WmsEntry   *entry;
+	WmsEntry   *entry = wms_state_get(op->flow->store, &bucket, hash, key->data, key->len, true);
 
-	if (wms_flow_gone(op, window->end))
-	{
-		wms_flow_mark_row(op, 0, slot, FLOW_ROW_DROPPED);
-		return;
-	}
-	wms_flow_mark_row(op, 0, slot, FLOW_ROW_KEPT);
-	entry = wms_state_get(flow->store, &bucket, hash, op->key.data, op->key.len, true);
 	if (entry->is_new && entry->flags == 0 && came_late(op, window))
 		entry->flags = WMS_ENTRY_UNSHOWN;
 	entry->flags |= WMS_ENTRY_PENDING;
@@ -310,6 +303,21 @@ add_to_group(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *s
 	}
 	if (op->has_kept)
 		keep_row(op, entry, slot);
+}
+
+static void
+add_to_group(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *slot)
+{
+	if (wms_flow_gone(op, window->end))
+	{
+		wms_flow_mark_row(op, 0, slot, FLOW_ROW_DROPPED);
+		return;
+	}
+	wms_flow_mark_row(op, 0, slot, FLOW_ROW_KEPT);
+	if (op->looks_ahead && !op->flow->single)
+		wms_flow_ahead_add(op, window, hash, slot);
+	else
+		wms_flow_touch_group(op, window, hash, &op->key, slot);
 }
 
 /* The window that a value stands for: a range, or a raw time; false: the row is in none. */

@@ -37,6 +37,7 @@ typedef struct FlowRow
 } FlowRow;
 
 typedef struct FlowOp FlowOp;
+typedef struct FlowAhead FlowAhead;
 
 /* An input of an operator, or of the result (op NULL). */
 typedef struct FlowInput
@@ -160,6 +161,8 @@ struct FlowOp
 	WmsTime		kept_to;
 	struct FlowJoin *join;		/* joins: flow_join.c */
 
+	FlowAhead  *ahead;			/* flow_ahead.c; NULL: rows never wait */
+	bool		looks_ahead;	/* they do in this batch */
 	uint8		row_marks;		/* of the row that is being worked on */
 	FlowCounts	counts;
 };
@@ -226,6 +229,15 @@ extern uint32 wms_flow_pack_key(FlowOp *op, TupleTableSlot *slot);
 extern bool wms_flow_ready_window(FlowOp *op, Datum value, bool isnull, WmsWindow *window);
 extern void wms_flow_mark_row(FlowOp *op, int side, TupleTableSlot *slot, uint8 mark);
 extern bool wms_flow_gone(FlowOp *op, WmsTime end);
+
+extern void wms_flow_touch_group(FlowOp *op, const WmsWindow *window, uint32 hash, StringInfo key, TupleTableSlot *slot);
+
+/* flow_ahead.c */
+extern void wms_flow_ahead_prepare(FlowOp *op);
+extern void wms_flow_ahead_begin(FlowOp *op);
+extern void wms_flow_ahead_add(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *slot);
+extern void wms_flow_ahead_drain(FlowOp *op);
+extern bool wms_flow_ahead_waits(const WmsFlow *flow);
 
 /* flow_session.c: aggregates over session windows */
 extern void wms_flow_session_prepare(WmsFlow *flow, FlowOp *op);

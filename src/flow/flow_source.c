@@ -347,7 +347,9 @@ wms_flow_set_skips(WmsFlow *flow, List *skips, bool single)
 int64
 wms_flow_failed_row(const WmsFlow *flow)
 {
-	return flow->buffered && !flow->single ? -1 : flow->fed - 1;
+	if (flow->single)
+		return flow->fed - 1;
+	return flow->buffered || wms_flow_ahead_waits(flow) ? -1 : flow->fed - 1;
 }
 
 static void
@@ -454,6 +456,9 @@ wms_flow_chunk_end(WmsFlow *flow)
 		settle_rows(flow);
 		begin_sets(flow);
 	}
+	MemoryContextSwitchTo(flow->row->ecxt_per_tuple_memory);
+	for (int i = 0; i < flow->plan->nops; i++)
+		wms_flow_ahead_drain(&flow->ops[i]);
 	MemoryContextSwitchTo(old);
 	ResetExprContext(flow->row);
 }

@@ -353,6 +353,7 @@ typedef struct WmsKeptRows
 } WmsKeptRows;
 
 #define WMS_SMALL_KEY 32
+#define WMS_SMALL_VALUE 32
 
 struct WmsEntryPrivate
 {
@@ -379,7 +380,9 @@ struct WmsEntryPrivate
 	int64		seq;			/* log row of the new version */
 	int64		segment_seq;
 
-	uint64		small_key[WMS_SMALL_KEY / sizeof(uint64)];	/* the key, if it fits: looking it up again stays in here */
+	/* key and committed value, if they fit: looking the key up again, and comparing the value with the new one, stays in here */
+	uint64		small_key[WMS_SMALL_KEY / sizeof(uint64)];
+	uint64		small_value[WMS_SMALL_VALUE / sizeof(uint64)];
 };
 
 /*

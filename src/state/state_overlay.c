@@ -3,7 +3,7 @@
  *	  What the open batch touches.
  *
  * The overlay is a hash table, in the batch's context, of the entries that this batch asked for.
- * The first touch of a committed entry copies nothing: its WmsEntry points into shared memory, where
+ * The first touch of a committed entry copies what is small; else its WmsEntry points into shared memory, where
  * only we write and not before the batch is published.  Everything the batch does stands in the overlay
  * and in bucket objects marked NEW or CLOSING, so taking it back is forgetting it.
  *
@@ -199,6 +199,8 @@ entry_from_stored(WmsStore *store, WmsEntryPrivate *private, WmsBucket *bucket, 
 		entry->key = WMS_STORED_KEY(stored);
 	entry->value_len = stored->value_len;
 	entry->value = wms_stored_value(store, stored);
+	if (entry->value_len <= WMS_SMALL_VALUE)
+		entry->value = memcpy(private->small_value, entry->value, entry->value_len);
 	entry->priv = private;
 	private->stored_seq = wms_stored_seq(stored);
 	private->stored_room = stored->room;

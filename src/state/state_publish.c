@@ -145,18 +145,15 @@ stage_batch(WmsStore *store)
 	MemoryContext old = MemoryContextSwitchTo(overlay->context);
 	WmsTouched *touched;
 	WmsEntryPrivate *private;
-	WmsEntryPrivate *ahead;
 
 	initStringInfo(&stage.value);
 	MemoryContextSwitchTo(old);
 	for (touched = overlay->touched; touched != NULL; touched = touched->next)
 	{
 		touched->need = 0;
-		ahead = wms_prefetch_first(touched->first);
 		for (private = touched->first; private != NULL; private = private->bucket_next)
 		{
 			CHECK_FOR_INTERRUPTS();
-			wms_prefetch_ahead(&ahead);
 			stage_entry(store, touched, private, &stage);
 		}
 	}

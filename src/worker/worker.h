@@ -58,6 +58,7 @@ typedef struct WmsRunner
 	bool		behind;			/* batches were missed: needs a rewind */
 	List	   *skips;			/* WmsSkip *: rows of the batch at hand that failed; in skip_context */
 	bool		single;			/* its rows are worked on one by one, to find the one that fails */
+	char	   *sought_error;	/* what it raised; in skip_context */
 	MemoryContext skip_context;	/* reset when the batch is done */
 	bool		unfired;		/* rows were fed and wait for the next firing */
 	XLogRecPtr	command_after;	/* commands apply when everything before this was consumed */
@@ -80,6 +81,17 @@ extern bool wms_registry_news(void);	/* the registry has changed since it was re
 extern bool wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to);
 /* End of the newest commit record of ours: what must be flushed before a slot may be told. */
 extern XLogRecPtr wms_last_commit(void);
+
+/* ---- worker_error.c */
+
+/* Where the batch was when an error came. */
+typedef struct WmsWhere
+{
+	Oid			source;
+	XLogRecPtr	end_lsn;
+	bool		in_rows;
+} WmsWhere;
+extern char *wms_error_text(WmsRunner *runner, WmsBatch *batch, const WmsWhere *where, const ErrorData *edata, int64 row, bool timed_out);
 
 /* ---- worker_owner.c */
 

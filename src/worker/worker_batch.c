@@ -39,15 +39,7 @@
 #define LAST_RETRY_MS 10000
 #define RATE_SPAN_US (5 * USECS_PER_SEC)
 
-/* What the error message says besides the error: where the batch was. */
-typedef struct Where
-{
-	Oid			source;
-	XLogRecPtr	end_lsn;
-	bool		in_rows;
-} Where;
-
-static Where where;
+static WmsWhere where;
 
 XLogRecPtr
 wms_last_commit(void)
@@ -413,30 +405,6 @@ set_figures(WmsRunner *runner)
 	wms_stream_set_figures(runner->slot, figures);
 }
 
-static char *
-describe_error(ErrorData *edata, bool timed_out)
-{
-	StringInfoData text;
-
-	initStringInfo(&text);
-	if (timed_out)
-		appendStringInfo(&text, "the batch took longer than wmstream.batch_timeout (%d ms)", wms_batch_timeout);
-	else
-		appendStringInfoString(&text, edata->message);
-	if (edata->detail && !timed_out)
-		appendStringInfo(&text, " (%s)", edata->detail);
-	if (where.in_rows)
-	{
-		char	   *name = get_rel_name(where.source);
-
-		appendStringInfo(&text, ", at a row of \"%s\" in the transaction that ends at %X/%X",
-						 name ? name : "?", LSN_FORMAT_ARGS(where.end_lsn));
-	}
-	if (edata->hint)
-		appendStringInfo(&text, ". %s", edata->hint);
-	return text.data;
-}
-
 /* The transaction is gone; so is what the batch made. */
 static void
 clean_up(WmsRunner *runner)
@@ -461,57 +429,76 @@ forget_skips(WmsRunner *runner)
 		return;
 	runner->skips = NIL;
 	runner->single = false;
+	runner->sought_error = NULL;
 	MemoryContextReset(runner->skip_context);
 }
 
-/*
- * on_error = skip: the batch is run again without the row that raised the error, which first may have to be found.  All that the
- * batch had done is undone, for a row that fails in its second aggregate has changed the first.
- */
+/* An error that is a row's own, and not the server's or the moment's. */
 static bool
-skip_row(WmsRunner *runner, ErrorData *edata, int64 row)
+is_rows_error(const ErrorData *edata)
 {
-	MemoryContext old;
-	WmsSkip    *skip;
+	return where.in_rows && !is_transient(edata->sqlerrcode) &&
+		ERRCODE_TO_CATEGORY(edata->sqlerrcode) != ERRCODE_INTERNAL_ERROR;
+}
 
-	if (!runner->def->skip_errors || !where.in_rows || is_transient(edata->sqlerrcode) ||
-		ERRCODE_TO_CATEGORY(edata->sqlerrcode) == ERRCODE_INTERNAL_ERROR || edata->sqlerrcode == ERRCODE_QUERY_CANCELED)
-		return false;
-	if (row < 0)
-	{
-		runner->single = true;
-		return true;
-	}
-	old = MemoryContextSwitchTo(runner->skip_context);
-	skip = palloc(sizeof(WmsSkip));
+/* The batch is run again, row by row: what it had done is undone, so nothing is lost, and the row will be known. */
+static void
+look_for_row(WmsRunner *runner, const ErrorData *edata)
+{
+	runner->single = true;
+	runner->sought_error = MemoryContextStrdup(runner->skip_context, edata->message);
+}
+
+/*
+ * on_error = skip: the batch is run again without the row that raised the error.  All that the batch had done is undone, for a row
+ * that fails in its second aggregate has changed the first.
+ */
+static void
+skip_row(WmsRunner *runner, const ErrorData *edata, int64 row)
+{
+	MemoryContext old = MemoryContextSwitchTo(runner->skip_context);
+	WmsSkip    *skip = palloc(sizeof(WmsSkip));
+
 	skip->row = row;
 	skip->error = pstrdup(edata->message);
 	runner->skips = lappend(runner->skips, skip);
 	MemoryContextSwitchTo(old);
-	return true;
 }
 
 static void
-handle_error(WmsRunner *runner, ErrorData *edata, int64 row)
+fail(WmsRunner *runner, const ErrorData *edata, const char *reason)
+{
+	drop_flow(runner);
+	wms_runner_fail(runner, edata->sqlerrcode == ERRCODE_DATA_CORRUPTED ? WMS_NEEDS_RESYNC : WMS_FAILED, reason);
+}
+
+static void
+handle_timeout(WmsRunner *runner, WmsBatch *batch, const ErrorData *edata)
+{
+	if (runner->sought_error)
+		fail(runner, edata, pstrdup(runner->sought_error)); /* row by row the batch took too long: known is what was raised */
+	else if (runner->timeouts++ == 0)
+		block(runner, wms_error_text(runner, batch, &where, edata, -1, true));
+	else
+		fail(runner, edata, wms_error_text(runner, batch, &where, edata, -1, true));
+}
+
+static void
+handle_error(WmsRunner *runner, WmsBatch *batch, const ErrorData *edata, int64 row)
 {
 	bool		timed_out = wms_batch_clock_stop();
-	char	   *reason;
 
-	if (!timed_out && skip_row(runner, edata, row))
-		return;
-	StartTransactionCommand();
 	MemoryContextSwitchTo(wms_batch_context);
-	reason = describe_error(edata, timed_out);
-	CommitTransactionCommand();
-	if (timed_out && runner->timeouts++ == 0)
-		block(runner, reason);
-	else if (!timed_out && is_transient(edata->sqlerrcode))
-		block(runner, reason);
+	if (timed_out)
+		handle_timeout(runner, batch, edata);
+	else if (is_rows_error(edata) && row < 0 && !runner->single)
+		look_for_row(runner, edata);
+	else if (is_rows_error(edata) && row >= 0 && runner->def->skip_errors)
+		skip_row(runner, edata, row);
+	else if (is_transient(edata->sqlerrcode))
+		block(runner, wms_error_text(runner, batch, &where, edata, -1, false));
 	else
-	{
-		drop_flow(runner);
-		wms_runner_fail(runner, edata->sqlerrcode == ERRCODE_DATA_CORRUPTED ? WMS_NEEDS_RESYNC : WMS_FAILED, reason);
-	}
+		fail(runner, edata, wms_error_text(runner, batch, &where, edata, row, false));
 }
 
 bool
@@ -545,7 +532,7 @@ wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	wms_after_owner();
 	replorigin_session_origin = DoNotReplicateId;
 	if (edata)
-		handle_error(runner, edata, failed_row);
+		handle_error(runner, batch, edata, failed_row);
 	else if (done)
 	{
 		if (runner->flow)

@@ -66,6 +66,7 @@ let_queue_go(WmsRunner *runner)
 	/* rows of another batch would have these numbers */
 	runner->skips = NIL;
 	runner->single = false;
+	runner->sought_error = NULL;
 	MemoryContextReset(runner->skip_context);
 }
 

@@ -76,7 +76,8 @@ consumes($node, $db, 'ratio');
 has_all('ratio', $first, 'before the bad row');
 insert_rows(1, 0);
 becomes($node, $db, 'ratio', 'failed', 'a row that raises: failed');
-like(reason('ratio'), qr/division by zero/, '... with the error');
+like(reason('ratio'), qr/division by zero, at the row \(4, 2024-01-01 00:04:00\+00, 0, null, null\) of "event" in the transaction that ends at [0-9A-F]+\/[0-9A-F]+$/,
+	'... with the error and the row');
 like($node->safe_psql($db, q{SELECT last_error FROM wmstream.stat_streams WHERE stream = 'ratio'::regclass}), qr/division by zero/, '... in stat_streams too');
 insert_rows(3);
 bystander_goes_on('a row that raises');
@@ -115,6 +116,7 @@ foreach my $case (
 	insert_rows(130);
 	becomes($node, $db, $name, 'failed', "an error $name: failed");
 	like(reason($name), qr/$error/, '... with the error');
+	like(reason($name), qr/at the row \(\d+, [^,]+, 7, null, null\) of "event"/, '... and the row') if $name eq 'in_transition';
 	bystander_goes_on("an error $name");
 	if ($name eq 'in_check')
 	{
@@ -128,6 +130,47 @@ foreach my $case (
 	}
 	$node->safe_psql($db, "SELECT wmstream.drop_stream('$name', true)");
 }
+
+# ---- which row it was: found among many, where the executor runs the query over all of them at once, where state is large; long values
+# are cut, and values that cannot be written are left out
+
+$node->safe_psql($db, q{
+	CREATE TYPE hard;
+	CREATE FUNCTION hard_in(cstring) RETURNS hard LANGUAGE internal IMMUTABLE STRICT AS 'int4in';
+	CREATE FUNCTION hard_out(hard) RETURNS cstring LANGUAGE internal IMMUTABLE STRICT AS 'shell_out';
+	CREATE TYPE hard (INPUT = hard_in, OUTPUT = hard_out, LIKE = int4);
+	CREATE TABLE odd (id int, v int, note text);
+	CREATE TABLE names (v int, name text);
+	INSERT INTO names VALUES (1, 'one'), (7, 'seven');
+	CREATE TABLE unwritable (id int, v int, note hard)});
+
+foreach my $case (
+	[ 'direct', 'SELECT id, 100 / (v - 7) AS ratio FROM odd' ],
+	[ 'planned', 'SELECT id, 100 / (o.v - 7) AS ratio, name FROM odd o JOIN names n ON n.v = o.v WHERE wmstream.watermark(to_timestamp(id), NULL)' ],
+	[ 'waiting', 'SELECT id, sum(1 / (v - 7)) AS ratio FROM odd WHERE wmstream.watermark(to_timestamp(id), NULL) GROUP BY id' ],
+	[ 'in_sum', q{SELECT lower(w) AS hour, sum(v * 306783379) AS total FROM odd, wmstream.window(to_timestamp(id), '1 hour') AS w
+		WHERE wmstream.watermark(to_timestamp(id), '0') GROUP BY w} ])
+{
+	my ($name, $query) = @$case;
+	my $mode = $name eq 'waiting' ? ', output_mode => \'complete\'' : '';
+
+	$node->append_conf('postgresql.conf', 'wmstream.look_ahead_from = ' . ($name eq 'waiting' ? 0 : 16384));
+	$node->reload;
+	$node->safe_psql($db, "TRUNCATE odd; SELECT wmstream.create_stream('$name', \$\$ $query \$\$ $mode)");
+	$node->safe_psql($db, q{INSERT INTO odd SELECT i, CASE i WHEN 777 THEN 7 ELSE 1 END, repeat('ä', 100) FROM generate_series(1, 1000) i});
+	becomes($node, $db, $name, 'failed', "$name: failed");
+	like(reason($name), qr/, at the row \(777, 7, (?:ä){32}\.\.\.\) of "odd" in/, "$name: the row that did it");
+	$node->safe_psql($db, "SELECT wmstream.drop_stream('$name', true)");
+}
+
+$node->append_conf('postgresql.conf', 'wmstream.look_ahead_from = 16384');
+$node->reload;
+$node->safe_psql($db, q{SELECT wmstream.create_stream('unwritten', 'SELECT id, 1 / v AS ratio FROM unwritable')});
+$node->safe_psql($db, q{INSERT INTO unwritable VALUES (1, 0, '5')});
+becomes($node, $db, 'unwritten', 'failed', 'a row whose values cannot be written: failed');
+like(reason('unwritten'), qr/^division by zero, at a row of "unwritable" in/, '... with the error that it was');
+$node->safe_psql($db, q{SELECT wmstream.drop_stream('unwritten')});
+bystander_goes_on('rows that were looked for');
 
 # ---- a privilege taken away and given back
 
@@ -283,6 +326,7 @@ consumes($node, $db, 'bystander', '... and others go on');
 
 # The view replaced by hand: the stream says so.
 make_copy('replaced', 'SELECT id FROM event');
+consumes($node, $db, 'replaced');
 my $view = $node->safe_psql($db, q{SELECT oid::regclass FROM pg_class WHERE relnamespace = 'wmstream'::regnamespace AND relname LIKE '%replaced%' AND relkind = 'v'});
 $node->safe_psql($db, qq{CREATE OR REPLACE VIEW $view AS SELECT id + 1 AS id FROM event});
 $node->safe_psql($db, 'INSERT INTO event (id, v) VALUES (100007, 1)');

@@ -1,0 +1,189 @@
+/*
+ * flow_ahead.c
+ *	  Rows wait a little, so that the memory they will touch is there when their turn comes.
+ *
+ * In a state of millions of groups nearly every row touches a group for the first time in its batch, and each such touch is a walk
+ * through memory that no cache holds.  So rows of an operator with a large state go through a queue of WMS_EXPECT_AHEAD places: a row
+ * that enters has its group's memory asked for, and the one that has waited longest goes on into its group.
+ *
+ * What enters has passed the late test and is settled as far as its source is concerned; only the group is still to be touched.  Order
+ * is kept.  Nothing waits beyond the end of the batch's rows (wms_flow_ahead_drain), so firings and readers see whole groups.
+ *
+ * The row's memory is gone when its turn comes, so the queue has its own copies: key and plain values in each place, other values in
+ * one of two contexts that are used in turn for GENERATION_ROWS rows each; when one is reset, its rows have left long ago.
+ *
+ * While a failed row is looked for (flow->single), in operators with little state, and where firings feed rows, they do not wait.
+ */
+#include "postgres.h"
+
+#include "utils/datum.h"
+#include "utils/memutils.h"
+
+#include "flow/flow_internal.h"
+
+#define GENERATION_ROWS 1024
+
+StaticAssertDecl(GENERATION_ROWS > WMS_EXPECT_AHEAD, "rows must have left when their memory is used again");
+
+typedef struct AheadRow
+{
+	WmsWindow	window;
+	uint32		hash;
+	StringInfoData key;
+	Datum	   *values;
+	bool	   *isnull;
+} AheadRow;
+
+struct FlowAhead
+{
+	AheadRow	rows[WMS_EXPECT_AHEAD];
+	uint32		first;			/* place of the row that has waited longest */
+	uint32		nrows;
+	TupleTableSlot *slot;		/* shows the row whose turn it is */
+	int			natts;
+	bool	   *copied;			/* columns that are not plain values */
+	bool		any_copied;
+	MemoryContext generations[2];
+	uint32		entered;		/* into the present generation */
+	int			generation;
+};
+
+static void
+prepare_places(FlowAhead *ahead)
+{
+	for (int i = 0; i < WMS_EXPECT_AHEAD; i++)
+	{
+		AheadRow   *row = &ahead->rows[i];
+
+		initStringInfo(&row->key);
+		row->values = palloc0(sizeof(Datum) * Max(ahead->natts, 1));
+		row->isnull = palloc0(sizeof(bool) * Max(ahead->natts, 1));
+	}
+}
+
+/* Rows of an operator that is fed by firings too must be in their groups at once. */
+static bool
+may_wait(const FlowOp *op)
+{
+	return op->plan->kind == WMS_OP_AGGREGATE && !op->sessions && !op->inputs[0]->reads_op;
+}
+
+/* In the flow's memory, when the inputs are there. */
+void
+wms_flow_ahead_prepare(FlowOp *op)
+{
+	TupleDesc	desc = op->plan->input_desc;
+	FlowAhead  *ahead;
+
+	if (!may_wait(op))
+		return;
+	ahead = palloc0(sizeof(FlowAhead));
+	ahead->natts = desc->natts;
+	ahead->slot = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
+	ahead->copied = palloc0(sizeof(bool) * Max(desc->natts, 1));
+	for (int i = 0; i < desc->natts; i++)
+	{
+		ahead->copied[i] = !TupleDescAttr(desc, i)->attbyval;
+		ahead->any_copied |= ahead->copied[i];
+	}
+	for (int i = 0; i < 2; i++)
+		ahead->generations[i] = AllocSetContextCreate(op->flow->context, "wmstream rows that wait", ALLOCSET_SMALL_SIZES);
+	prepare_places(ahead);
+	op->ahead = ahead;
+}
+
+/* A batch begins: what an error left behind is forgotten. */
+void
+wms_flow_ahead_begin(FlowOp *op)
+{
+	WmsStateSize size;
+
+	if (op->ahead == NULL)
+		return;
+	op->ahead->nrows = 0;
+	wms_state_op_size(op->flow->store, op->plan->id, &size);
+	/* with few entries the caches do well by themselves */
+	op->looks_ahead = size.entries >= wms_look_ahead_from;
+}
+
+static MemoryContext
+generation(FlowAhead *ahead)
+{
+	if (++ahead->entered > GENERATION_ROWS)
+	{
+		ahead->generation = 1 - ahead->generation;
+		MemoryContextReset(ahead->generations[ahead->generation]);
+		ahead->entered = 1;
+	}
+	return ahead->generations[ahead->generation];
+}
+
+static void
+copy_values(FlowOp *op, AheadRow *row, TupleTableSlot *slot)
+{
+	FlowAhead  *ahead = op->ahead;
+	MemoryContext old;
+
+	memcpy(row->values, slot->tts_values, sizeof(Datum) * ahead->natts);
+	memcpy(row->isnull, slot->tts_isnull, sizeof(bool) * ahead->natts);
+	if (!ahead->any_copied)
+		return;
+	old = MemoryContextSwitchTo(generation(ahead));
+	for (int i = 0; i < ahead->natts; i++)
+		if (ahead->copied[i] && !row->isnull[i])
+			row->values[i] = datumCopy(row->values[i], false, TupleDescAttr(op->plan->input_desc, i)->attlen);
+	MemoryContextSwitchTo(old);
+}
+
+static void
+take_turn(FlowOp *op)
+{
+	FlowAhead  *ahead = op->ahead;
+	AheadRow   *row = &ahead->rows[ahead->first];
+
+	ahead->first = (ahead->first + 1) % WMS_EXPECT_AHEAD;
+	ahead->nrows--;
+	ahead->slot->tts_values = row->values;
+	ahead->slot->tts_isnull = row->isnull;
+	wms_flow_touch_group(op, &row->window, row->hash, &row->key, ahead->slot);
+}
+
+/* A row that passed the late test, with op->key; runs in the row's memory. */
+void
+wms_flow_ahead_add(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *slot)
+{
+	FlowAhead  *ahead = op->ahead;
+	WmsBucketKey bucket = {op->plan->id, window->start, window->end};
+	AheadRow   *row;
+
+	if (ahead->nrows == WMS_EXPECT_AHEAD)
+		take_turn(op);
+	row = &ahead->rows[(ahead->first + ahead->nrows) % WMS_EXPECT_AHEAD];
+	row->window = *window;
+	row->hash = hash;
+	resetStringInfo(&row->key);
+	appendBinaryStringInfo(&row->key, op->key.data, op->key.len);
+	copy_values(op, row, slot);
+	ahead->nrows++;
+	wms_state_expect(op->flow->store, &bucket, hash);
+}
+
+/* All that wait go on; runs in memory that is reset often. */
+void
+wms_flow_ahead_drain(FlowOp *op)
+{
+	if (op->ahead == NULL)
+		return;
+	while (op->ahead->nrows > 0)
+		take_turn(op);
+}
+
+/* May an error be that of a row that has waited? */
+bool
+wms_flow_ahead_waits(const WmsFlow *flow)
+{
+	for (int i = 0; i < flow->plan->nops; i++)
+		if (flow->ops[i].looks_ahead)
+			return !flow->single;
+	return false;
+}

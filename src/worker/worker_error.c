@@ -1,0 +1,179 @@
+/*
+ * worker_error.c
+ *	  What a stream's owner is told of an error.
+ *
+ * The text goes into the status: the error's own message and detail, the table, the row with its values if it is known, the
+ * transaction it came with, and the hint.
+ *
+ * Values are written out by their types' output functions, which may be anybody's code and may fail in turn: that runs as the owner, in a
+ * transaction of its own, under the batch's clock; if it fails, the text does without them.  The batch is read again up to the row, for
+ * nothing of the failed attempt is left.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/xact.h"
+#include "fmgr.h"
+#include "mb/pg_wchar.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/snapmgr.h"
+
+#include "worker/worker.h"
+
+/* Bytes of a value that are shown. */
+#define VALUE_SHOWN 64
+
+static void
+append_value(StringInfo text, Form_pg_attribute att, Datum value, bool isnull)
+{
+	Oid			output;
+	bool		is_varlena;
+	char	   *string;
+	int			len;
+
+	if (isnull)
+	{
+		appendStringInfoString(text, "null");
+		return;
+	}
+	getTypeOutputInfo(att->atttypid, &output, &is_varlena);
+	string = OidOutputFunctionCall(output, value);
+	len = strlen(string);
+	if (len <= VALUE_SHOWN)
+	{
+		appendStringInfoString(text, string);
+		return;
+	}
+	appendBinaryStringInfo(text, string, pg_mbcliplen(string, len, VALUE_SHOWN));
+	appendStringInfoString(text, "...");
+}
+
+static void
+append_row(StringInfo text, TupleDesc desc, HeapTuple tuple)
+{
+	Datum	   *values = palloc(sizeof(Datum) * desc->natts);
+	bool	   *isnull = palloc(sizeof(bool) * desc->natts);
+	const char *separator = "";
+
+	heap_deform_tuple(tuple, desc, values, isnull);
+	appendStringInfoChar(text, '(');
+	for (int i = 0; i < desc->natts; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(desc, i);
+
+		if (att->attisdropped)
+			continue;
+		appendStringInfoString(text, separator);
+		separator = ", ";
+		append_value(text, att, values[i], isnull[i]);
+	}
+	appendStringInfoChar(text, ')');
+}
+
+/* The row of that number among those that the stream has not consumed. */
+static bool
+find_row(WmsRunner *runner, WmsBatch *batch, int64 row, WmsChange *change)
+{
+	wms_batch_rewind(batch, runner->progress.position);
+	for (int64 i = 0; i <= row; i++)
+		if (!wms_batch_next(batch, change))
+			return false;
+	return change->tuple.t_data != NULL;
+}
+
+static void
+write_row(WmsRunner *runner, const WmsChange *change, StringInfo text)
+{
+	WmsOwnerScope scope;
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	wms_become_owner(runner->def, &scope);
+	wms_batch_clock_start();
+	MemoryContextSwitchTo(wms_batch_context);
+	append_row(text, change->shape->desc, (HeapTuple) &change->tuple);
+	(void) wms_batch_clock_stop();
+	wms_leave_owner(&scope);
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+}
+
+/* The row's values; NULL: they cannot be had.  Outside a transaction; the result lives in the batch context. */
+static char *
+describe_row(WmsRunner *runner, WmsBatch *batch, int64 row)
+{
+	MemoryContext old = MemoryContextSwitchTo(wms_batch_context);
+	StringInfo	text = makeStringInfo();
+	volatile bool ok = false;
+	WmsChange	change;
+
+	PG_TRY();
+	{
+		if (find_row(runner, batch, row, &change))
+		{
+			write_row(runner, &change, text);
+			ok = true;
+		}
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(wms_batch_context);
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		(void) wms_batch_clock_stop();
+	}
+	PG_END_TRY();
+	wms_after_owner();
+	MemoryContextSwitchTo(old);
+	return ok ? text->data : NULL;
+}
+
+static char *
+table_name(Oid relid)
+{
+	char	   *name;
+
+	StartTransactionCommand();
+	MemoryContextSwitchTo(wms_batch_context);
+	name = get_rel_name(relid);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(wms_batch_context);
+	return name ? name : "?";
+}
+
+static void
+append_place(StringInfo text, const WmsWhere *where, const char *row)
+{
+	const char *table = table_name(where->source);
+
+	if (row)
+		appendStringInfo(text, ", at the row %s of \"%s\"", row, table);
+	else
+		appendStringInfo(text, ", at a row of \"%s\"", table);
+	appendStringInfo(text, " in the transaction that ends at %X/%X", LSN_FORMAT_ARGS(where->end_lsn));
+}
+
+/*
+ * The text for an error of a batch; row: the number of the row that raised it, -1: not known, or none.  Outside a transaction; lives in
+ * the batch context.
+ */
+char *
+wms_error_text(WmsRunner *runner, WmsBatch *batch, const WmsWhere *where, const ErrorData *edata, int64 row, bool timed_out)
+{
+	MemoryContext old = MemoryContextSwitchTo(wms_batch_context);
+	StringInfo	text = makeStringInfo();
+
+	if (timed_out)
+		appendStringInfo(text, "the batch took longer than wmstream.batch_timeout (%d ms)", wms_batch_timeout);
+	else
+		appendStringInfoString(text, edata->message);
+	if (edata->detail && !timed_out)
+		appendStringInfo(text, " (%s)", edata->detail);
+	if (where->in_rows)
+		append_place(text, where, batch && row >= 0 && !timed_out ? describe_row(runner, batch, row) : NULL);
+	if (edata->hint)
+		appendStringInfo(text, ". %s", edata->hint);
+	MemoryContextSwitchTo(old);
+	return text->data;
+}
