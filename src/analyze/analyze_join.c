@@ -115,10 +115,17 @@ streamed_entry(JoinCut *j, int s)
 	elog(ERROR, "side of a join reads no stream");
 }
 
+/* As the user calls it; a join below goes by the names of its sides. */
 static const char *
 side_name(JoinCut *j, int s)
 {
-	return rt_fetch(streamed_entry(j, s), j->query->rtable)->eref->aliasname;
+	RangeTblEntry *rte = rt_fetch(streamed_entry(j, s), j->query->rtable);
+	AnSet	   *set = rte->rtekind == RTE_NAMEDTUPLESTORE ? wms_an_set(j->a, rte->enrname) : NULL;
+	WmsOpPlan  *op = set && set->op >= 0 ? list_nth(j->a->ops, set->op) : NULL;
+
+	if (op && op->kind == WMS_OP_JOIN)
+		return psprintf("%s, %s", op->join->side[0].name, op->join->side[1].name);
+	return rte->eref->aliasname;
 }
 
 /* The event time of a side, for a hint. */

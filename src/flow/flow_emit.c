@@ -52,7 +52,7 @@ wms_flow_window_datum(FlowOp *op, const WmsBucketKey *bucket)
 
 /* ---------------------------------------------------------------- kept rows */
 
-static void
+static bool
 kept_to_set(const char *row, uint32 len, void *arg)
 {
 	KeptSink   *sink = arg;
@@ -63,9 +63,10 @@ kept_to_set(const char *row, uint32 len, void *arg)
 	sink->isnull[0] = sink->isnull[1] = false;
 	wms_unpack(row, op->kept_row_desc, sink->values + 2, sink->isnull + 2);
 	tuplestore_putvalues(op->kept->rows, op->kept->desc, sink->values, sink->isnull);
+	return true;
 }
 
-static void
+static bool
 kept_to_out(const char *row, uint32 len, void *arg)
 {
 	KeptSink   *sink = arg;
@@ -80,6 +81,7 @@ kept_to_out(const char *row, uint32 len, void *arg)
 		sink->isnull[window] = false;
 	}
 	tuplestore_putvalues(op->out->rows, op->out->desc, sink->values, sink->isnull);
+	return true;
 }
 
 static void

@@ -88,6 +88,7 @@ wms_flow_op_figures(FlowOp *op, WmsOpFigures *figures)
 	figures->input_rows += op->counts.input_rows;
 	figures->late_rows += op->counts.late_rows;
 	figures->output_rows += op->counts.output_rows;
+	figures->compared_rows += op->counts.compared_rows;
 	figures->seconds += op->counts.seconds;
 	if (op->counts.timed_rows > 0)
 		figures->seconds += op->counts.timed_seconds * op->counts.fed_rows / op->counts.timed_rows;

@@ -113,6 +113,7 @@ typedef struct FlowCounts
 	int64		input_rows;
 	int64		late_rows;
 	int64		output_rows;
+	int64		compared_rows;	/* joins: held rows that were looked at */
 	double		seconds;		/* measured in whole */
 	int64		fed_rows;		/* fed one by one, */
 	int64		timed_rows;		/* of these measured, */

@@ -18,7 +18,12 @@
  * null-extended; in the one bucket that W stands in the middle of, row by row.  Whether a row has been *matched* (or null-extended) is
  * a bit in its entry's value, by its number among the entry's kept rows; only where somebody asks.
  *
- * NULL keys match nothing: such rows are held, for they are null-extended when their bound passes, and never looked for.
+ * NULL keys match nothing: such rows are held, for they are null-extended when their bound passes, and never looked for.  A
+ * NULL event time (only what a join below has null-extended has one) has no bound that could pass: such a row can match nothing
+ * any more, and is null-extended at once.
+ *
+ * One key may have very many rows.  Work goes by the pairs within the range: semi and anti joins look no further when a row has
+ * its partner, and pass over an entry whose rows all have theirs.
  */
 #include "postgres.h"
 
@@ -26,6 +31,7 @@
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "optimizer/optimizer.h"
+#include "port/pg_bitutils.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rangetypes.h"
@@ -62,6 +68,7 @@ typedef struct FlowJoin
 typedef struct Matched
 {
 	int64		room;			/* in bits */
+	int64		count;			/* bits that are set */
 	uint8	   *bits;
 } Matched;
 
@@ -190,6 +197,7 @@ column_span(Side *side, TupleTableSlot *slot, int column, WmsWindow *span)
 	return column > 0 && span_of(side, slot->tts_values[column - 1], slot->tts_isnull[column - 1], span);
 }
 
+/* Of a row of a join with a time range; else it does not matter. */
 static WmsTime
 event_time(Side *side, TupleTableSlot *slot)
 {
@@ -198,6 +206,17 @@ event_time(Side *side, TupleTableSlot *slot)
 	if (column == 0 || slot->tts_isnull[column - 1])
 		return WMS_TIME_MIN;
 	return DatumGetTimestampTz(slot->tts_values[column - 1]);
+}
+
+/* Has the row no place in the time that bounds the join? */
+static bool
+has_no_time(FlowJoin *join, Side *side, TupleTableSlot *slot)
+{
+	WmsWindow	span;
+
+	if (join->plan->bound == WMS_BOUND_SAME)
+		return !column_span(side, slot, side->plan->bound_column, &span);
+	return join->plan->bound == WMS_BOUND_RANGE && slot->tts_isnull[side->plan->event_column - 1];
 }
 
 /* The W at which no row of the other side that is still on time can match a row with this event time; WMS_TIME_MAX: never. */
@@ -221,8 +240,8 @@ grid_end(int64 slice, WmsTime t)
 	return rest == 0 ? t : t + (slice - rest);
 }
 
-/* The bucket that holds a row; false: the row has no place, for it has no time. */
-static bool
+/* The bucket that holds a row that has a time. */
+static void
 bucket_of(FlowOp *op, int s, TupleTableSlot *slot, WmsBucketKey *bucket)
 {
 	FlowJoin   *join = op->join;
@@ -236,20 +255,18 @@ bucket_of(FlowOp *op, int s, TupleTableSlot *slot, WmsBucketKey *bucket)
 	bucket->end = WMS_TIME_MAX;
 	if (join->plan->bound == WMS_BOUND_SAME)
 	{
-		if (!column_span(side, slot, side->plan->bound_column, &span))
-			return false;
+		(void) column_span(side, slot, side->plan->bound_column, &span);
 		bucket->start = span.start;
 		bucket->end = span.end;
-		return true;
+		return;
 	}
 	if (join->plan->bound == WMS_BOUND_NONE || !ends)
-		return true;
+		return;
 	leaves = leaves_at(join, s, event_time(side, slot));
 	if (!WmsTimeIsFinite(leaves))
-		return true;
+		return;
 	bucket->end = grid_end(join->slice, leaves);
 	bucket->start = bucket->end - join->slice;
-	return true;
 }
 
 /* ---------------------------------------------------------------- bits */
@@ -267,6 +284,7 @@ bits_of(FlowOp *op, WmsEntry *entry, int64 rows)
 		matched->bits = MemoryContextAllocZero(memory, matched->room / 8);
 		if (entry->value_len > 0)
 			memcpy(matched->bits, entry->value, Min((int64) entry->value_len, matched->room / 8));
+		matched->count = pg_popcount((char *) matched->bits, matched->room / 8);
 		entry->work = matched;
 	}
 	else if (rows > matched->room)
@@ -296,7 +314,15 @@ set_matched(FlowOp *op, WmsEntry *entry, int64 row)
 {
 	Matched    *matched = bits_of(op, entry, Max(entry->nkept, row + 1));
 
+	if (!is_matched(entry, row))
+		matched->count++;
 	matched->bits[row / 8] |= 1 << (row % 8);
+}
+
+static bool
+all_matched(FlowOp *op, WmsEntry *entry)
+{
+	return (entry->work || entry->value_len > 0) && bits_of(op, entry, entry->nkept)->count == entry->nkept;
 }
 
 /* ---------------------------------------------------------------- emission */
@@ -387,11 +413,19 @@ on_match(Probe *probe, TupleTableSlot *left, TupleTableSlot *right)
 		set_matched(op, probe->entry, probe->row);
 }
 
-static void
+/* Needs the row no further partner? */
+static bool
+has_enough(const Probe *probe)
+{
+	return probe->matched && probe->op->join->side[probe->side].once;
+}
+
+static bool
 try_partner(const char *row, uint32 len, void *arg)
 {
 	Probe	   *probe = arg;
-	FlowJoin   *join = probe->op->join;
+	FlowOp	   *op = probe->op;
+	FlowJoin   *join = op->join;
 	int			other = 1 - probe->side;
 	Side	   *side = &join->side[other];
 	TupleTableSlot *held = side->held;
@@ -402,7 +436,8 @@ try_partner(const char *row, uint32 len, void *arg)
 
 	if ((number & 0x3FF) == 0)
 		CHECK_FOR_INTERRUPTS();
-	if (!(join->side[probe->side].once && probe->matched) && !(side->once && is_matched(probe->entry, number)))
+	op->counts.compared_rows++;
+	if (!side->once || !is_matched(probe->entry, number))
 	{
 		ExecClearTuple(held);
 		wms_unpack(row, side->plan->input_desc, held->tts_values, held->tts_isnull);
@@ -413,6 +448,7 @@ try_partner(const char *row, uint32 len, void *arg)
 			on_match(probe, left, right);
 	}
 	probe->row++;
+	return !has_enough(probe);
 }
 
 static void
@@ -421,7 +457,7 @@ look_into(Probe *probe, const WmsBucketKey *bucket, uint32 hash)
 	FlowOp	   *op = probe->op;
 	WmsEntry   *entry = wms_state_get(op->flow->store, bucket, hash, op->key.data, op->key.len, false);
 
-	if (entry == NULL)
+	if (entry == NULL || has_enough(probe) || (op->join->side[1 - probe->side].once && all_matched(op, entry)))
 		return;
 	probe->entry = entry;
 	probe->row = 0;
@@ -467,7 +503,7 @@ look(Probe *probe, TupleTableSlot *slot, uint32 hash)
 	FlowJoin   *join = op->join;
 	Side	   *own = &join->side[probe->side];
 	WmsBucketKey bucket = {join->side[1 - probe->side].state_op, WMS_TIME_MIN, WMS_TIME_MAX};
-	WmsWindow	span;
+	WmsWindow	span = {0, 0};
 
 	if (join->plan->bound == WMS_BOUND_RANGE)
 	{
@@ -477,8 +513,7 @@ look(Probe *probe, TupleTableSlot *slot, uint32 hash)
 	}
 	if (join->plan->bound == WMS_BOUND_SAME)
 	{
-		if (!column_span(own, slot, own->plan->bound_column, &span))
-			return;
+		(void) column_span(own, slot, own->plan->bound_column, &span);
 		bucket.start = span.start;
 		bucket.end = span.end;
 	}
@@ -522,12 +557,7 @@ hold(FlowOp *op, int s, TupleTableSlot *slot, uint32 hash, bool matched)
 	WmsEntry   *entry;
 	int64		number;
 
-	if (!bucket_of(op, s, slot, &bucket))
-	{
-		if (join->side[s].preserved && !matched)
-			emit_alone(op, s, slot);
-		return;
-	}
+	bucket_of(op, s, slot, &bucket);
 	entry = wms_state_get(op->flow->store, &bucket, hash, op->key.data, op->key.len, true);
 	number = entry->nkept;
 	resetStringInfo(&join->packed);
@@ -551,7 +581,7 @@ wms_flow_join_row(FlowOp *op, int s, TupleTableSlot *slot)
 		return;
 	}
 	wms_flow_mark_row(op, s, slot, FLOW_ROW_KEPT);
-	if (!own_conditions_hold(side, slot))
+	if (has_no_time(op->join, side, slot) || !own_conditions_hold(side, slot))
 	{
 		if (side->preserved)
 			emit_alone(op, s, slot);
@@ -577,10 +607,11 @@ typedef struct Leaving
 	WmsTime		now;
 	WmsEntry   *entry;
 	int64		row;
+	bool		partly;			/* the bucket stays */
 	List	   *done;			/* numbers of rows that were null-extended; of one entry */
 } Leaving;
 
-static void
+static bool
 leave_row(const char *row, uint32 len, void *arg)
 {
 	Leaving    *leaving = arg;
@@ -589,15 +620,17 @@ leave_row(const char *row, uint32 len, void *arg)
 	int64		number = leaving->row++;
 
 	if (is_matched(leaving->entry, number))
-		return;
+		return true;
 	ExecClearTuple(side->held);
 	wms_unpack(row, side->plan->input_desc, side->held->tts_values, side->held->tts_isnull);
 	ExecStoreVirtualTuple(side->held);
 	if (join->plan->bound == WMS_BOUND_RANGE &&
 		leaves_at(join, leaving->side, event_time(side, side->held)) > leaving->now)
-		return;
+		return true;
 	emit_alone(leaving->op, leaving->side, side->held);
-	leaving->done = lappend_int(leaving->done, (int) number);
+	if (leaving->partly)
+		leaving->done = lappend_int(leaving->done, (int) number);
+	return true;
 }
 
 static void
@@ -647,7 +680,7 @@ leave_partly(WmsEntry *entry, void *arg)
 static void
 leave_from_middle(FlowOp *op, int s, const WmsBucketKey *bucket, WmsTime now)
 {
-	PartlyScan	scan = {{op, s, now}, NIL};
+	PartlyScan	scan = {{.op = op,.side = s,.now = now,.partly = true}, NIL};
 	ListCell   *lc,
 			   *row;
 
@@ -667,7 +700,7 @@ fire_side(FlowOp *op, int s, WmsTime now)
 {
 	FlowJoin   *join = op->join;
 	WmsStore   *store = op->flow->store;
-	Leaving		leaving = {op, s, now, NULL, 0, NIL};
+	Leaving		leaving = {.op = op,.side = s,.now = now};
 	WmsBucketKey bucket = {join->side[s].state_op, WMS_TIME_MIN, WMS_TIME_MIN};
 	bool		more;
 

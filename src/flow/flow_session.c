@@ -387,14 +387,15 @@ typedef struct KeptFilter
 	List	   *rows;			/* rewrite: copies */
 } KeptFilter;
 
-static void
+static bool
 kept_of_session(const char *row, uint32 len, void *arg)
 {
 	KeptFilter *filter = arg;
 	WmsTime		time = *(const WmsTime *) row;
 
 	if (time >= filter->op->kept_from && time < filter->op->kept_to)
-		filter->fn(row + sizeof(WmsTime), len - sizeof(WmsTime), filter->arg);
+		return filter->fn(row + sizeof(WmsTime), len - sizeof(WmsTime), filter->arg);
+	return true;
 }
 
 /* Where the emission of a session finds its kept rows: those of the key, filtered by time. */
@@ -407,7 +408,7 @@ kept_in_store(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg)
 	wms_state_kept(flow->store, op->current, kept_of_session, &filter);
 }
 
-static void
+static bool
 note_kept(const char *row, uint32 len, void *arg)
 {
 	KeptFilter *filter = arg;
@@ -423,8 +424,9 @@ note_kept(const char *row, uint32 len, void *arg)
 		copy = makeStringInfo();
 		appendBinaryStringInfo(copy, row, len);
 		filter->rows = lappend(filter->rows, copy);
-		return;
+		break;
 	}
+	return true;
 }
 
 /* Readers that do not see this batch want the key's sessions as they were: the entry itself changes. */

@@ -39,6 +39,7 @@ typedef struct WmsOpFigures
 	int64		input_rows;
 	int64		late_rows;
 	int64		output_rows;
+	int64		compared_rows;	/* joins: held rows that were looked at for the rows that came */
 	int64		windows;		/* with state; -1: not known */
 	int64		state_rows;
 	int64		kept_rows;

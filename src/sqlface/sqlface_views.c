@@ -523,6 +523,7 @@ put_operator(FunctionCallInfo fcinfo, Oid stream, const LiveStream *live, int op
 	add(&row, live->known, Int64GetDatum(figures->input_rows));
 	add(&row, live->known, Int64GetDatum(figures->late_rows));
 	add(&row, live->known, Int64GetDatum(figures->output_rows));
+	add(&row, live->known && strcmp(figures->kind, "join") == 0, Int64GetDatum(figures->compared_rows));
 	add_time(&row, live->known, figures->watermark);
 	add(&row, live->known && figures->windows >= 0, Int64GetDatum(figures->windows));
 	add(&row, live->known, Int64GetDatum(figures->state_rows));

@@ -71,7 +71,7 @@ typedef bool (*WmsKeyMatch) (const char *a, uint32 a_len, const char *b, uint32 
  * is new or has a working form.  Without one (work NULL) an old entry keeps its value.  What turns out as it was is not written.
  */
 typedef void (*WmsEncode) (WmsEntry *entry, StringInfo value, void *arg);
-typedef void (*WmsKeptFn) (const char *row, uint32 len, void *arg);
+typedef bool (*WmsKeptFn) (const char *row, uint32 len, void *arg);	/* false: no more */
 typedef void (*WmsEntryFn) (WmsEntry *entry, void *arg);
 
 /* How the operator numbered op treats its entries. */

@@ -514,8 +514,8 @@ extern WmsEntryPrivate *wms_overlay_find(WmsStore *store, WmsBucket *bucket, con
 
 /* ---------------------------------------------------------------- state_read.c */
 
-/* Calls fn for each row of a segment's data. */
-extern void wms_rows_each(const char *data, Size len, WmsKeptFn fn, void *arg);
+/* Calls fn for each row of a segment's data; false: it has had enough. */
+extern bool wms_rows_each(const char *data, Size len, WmsKeptFn fn, void *arg);
 
 /* ---------------------------------------------------------------- state_log.c, state_load.c */
 

@@ -389,7 +389,8 @@ wms_state_kept(WmsStore *store, WmsEntry *entry, WmsKeptFn fn, void *arg)
 		WmsSegment *segment = wms_more_segment(store, private->more, i);
 
 		CHECK_FOR_INTERRUPTS();
-		wms_rows_each(WMS_SEGMENT_DATA(segment), segment->len, fn, arg);
+		if (!wms_rows_each(WMS_SEGMENT_DATA(segment), segment->len, fn, arg))
+			return;
 	}
 	if (private->kept)
 		wms_rows_each(private->kept->data, private->kept->len, fn, arg);

@@ -108,7 +108,7 @@ typedef enum Outcome
 	READ_MOVED					/* another area now */
 } Outcome;
 
-void
+bool
 wms_rows_each(const char *data, Size len, WmsKeptFn fn, void *arg)
 {
 	Size		at = 0;
@@ -117,9 +117,11 @@ wms_rows_each(const char *data, Size len, WmsKeptFn fn, void *arg)
 	{
 		const WmsRow *row = (const WmsRow *) (data + at);
 
-		fn((const char *) row + MAXALIGN(sizeof(WmsRow)), row->len, arg);
+		if (!fn((const char *) row + MAXALIGN(sizeof(WmsRow)), row->len, arg))
+			return false;
 		at += WMS_ROW_SIZE(row->len);
 	}
+	return true;
 }
 
 void
