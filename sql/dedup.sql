@@ -20,6 +20,20 @@ $$);
 SELECT wmstream.create_stream('united', $$
   SELECT device, v FROM readings WHERE v > 2 AND wmstream.watermark(ts, NULL) UNION SELECT device, -v FROM readings WHERE v < 4 AND wmstream.watermark(ts, NULL)
 $$);
+-- UNION below UNION ALL, on either side of it; and above
+SELECT wmstream.create_stream('united_first', $$
+  (SELECT device, 1 AS v FROM readings WHERE v > 2 AND wmstream.watermark(ts, NULL) UNION SELECT device, 2 FROM readings WHERE v < 4 AND wmstream.watermark(ts, NULL))
+  UNION ALL SELECT device, v FROM readings WHERE v = 3 AND wmstream.watermark(ts, NULL)
+$$);
+SELECT wmstream.create_stream('united_then', $$
+  SELECT v FROM readings WHERE v = 3 AND wmstream.watermark(ts, NULL)
+  UNION ALL (SELECT v FROM readings WHERE v > 2 AND wmstream.watermark(ts, NULL) UNION SELECT v FROM readings WHERE v < 4 AND wmstream.watermark(ts, NULL))
+  UNION ALL (SELECT -v FROM readings WHERE v > 2 AND wmstream.watermark(ts, NULL) UNION SELECT -v FROM readings WHERE v < 4 AND wmstream.watermark(ts, NULL))
+$$);
+SELECT wmstream.create_stream('united_above', $$
+  (SELECT v FROM readings WHERE v = 3 AND wmstream.watermark(ts, NULL) UNION ALL SELECT v FROM readings WHERE v > 2 AND wmstream.watermark(ts, NULL))
+  UNION SELECT v FROM readings WHERE v < 4 AND wmstream.watermark(ts, NULL)
+$$);
 \d for_ever
 
 INSERT INTO readings (ts, device, v) VALUES ('2024-01-01 10:00+00', 'a', 1), ('2024-01-01 10:00+00', 'A', 1.0), ('2024-01-01 10:01+00', 'a', 1.00), ('2024-01-01 10:00+00', NULL, NULL), ('2024-01-01 10:00+00', NULL, NULL);
@@ -50,7 +64,10 @@ SELECT name, d.* FROM (VALUES
 	('for_ever', 'SELECT DISTINCT device, v FROM readings'),
 	('first_rows', 'SELECT DISTINCT ON (device) device, id, v FROM readings ORDER BY device, id'),
 	('first_of_hour', 'SELECT DISTINCT ON (wmstream.window(ts, ''1 hour''), device) lower(wmstream.window(ts, ''1 hour'')), device, id FROM readings ORDER BY wmstream.window(ts, ''1 hour''), device, id'),
-	('united', 'SELECT device, v FROM readings WHERE v > 2 UNION SELECT device, -v FROM readings WHERE v < 4')) t(name, query),
+	('united', 'SELECT device, v FROM readings WHERE v > 2 UNION SELECT device, -v FROM readings WHERE v < 4'),
+	('united_first', 'SELECT definition.* FROM wmstream."public.united_first" definition'),
+	('united_then', 'SELECT definition.* FROM wmstream."public.united_then" definition'),
+	('united_above', 'SELECT definition.* FROM wmstream."public.united_above" definition')) t(name, query),
 	oracle.differences(query, 'TABLE ' || name) d ORDER BY name;
 -- without the time among the keys a key is forgotten when the first row's time and the delay have passed
 SELECT count(*) > (SELECT count(*) FROM for_ever) AS again, count(*) < (SELECT count(*) FROM readings) AS fewer FROM within_delay;

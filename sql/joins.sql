@@ -23,6 +23,9 @@ INSERT INTO tried VALUES
 ('full_range', $$SELECT o.oid, p.pid, coalesce(o.k, p.k) AS k FROM orders o FULL JOIN payments p ON p.k = o.k AND p.ts BETWEEN o.ts - interval '1 minute' AND o.ts + interval '30 minutes' WHERE wmstream.watermark(o.ts, '10 minutes') AND wmstream.watermark(p.ts, '20 minutes')$$),
 ('semi', $$SELECT o.oid FROM orders o WHERE wmstream.watermark(o.ts, '10 minutes') AND EXISTS (SELECT FROM payments p WHERE p.k = o.k AND p.ts BETWEEN o.ts AND o.ts + interval '30 minutes' AND wmstream.watermark(p.ts, '20 minutes'))$$),
 ('anti', $$SELECT o.oid FROM orders o WHERE wmstream.watermark(o.ts, '10 minutes') AND NOT EXISTS (SELECT FROM payments p WHERE p.k = o.k AND p.ts BETWEEN o.ts AND o.ts + interval '30 minutes' AND wmstream.watermark(p.ts, '20 minutes'))$$),
+('semi_in', $$SELECT o.oid FROM orders o WHERE wmstream.watermark(o.ts, '10 minutes') AND o.k IN (SELECT p.k FROM payments p WHERE p.ts BETWEEN o.ts AND o.ts + interval '30 minutes' AND wmstream.watermark(p.ts, '20 minutes'))$$),
+('semi_in_rows', $$SELECT o.oid FROM orders o WHERE wmstream.watermark(o.ts, '10 minutes') AND (o.k, o.amount) IN (SELECT DISTINCT k, p.amount::bigint + 1 FROM payments p WHERE p.ts BETWEEN o.ts AND o.ts + interval '30 minutes' AND wmstream.watermark(p.ts, '20 minutes'))$$),
+('semi_in_window', $$SELECT o.oid FROM orders o WHERE wmstream.watermark(o.ts, '10 minutes') AND (wmstream.window(o.ts, '15 minutes'), o.k) IN (SELECT wmstream.window(p.ts, '15 minutes'), k FROM payments p WHERE wmstream.watermark(p.ts, '20 minutes'))$$),
 ('self_join', $$SELECT a.oid AS first, b.oid AS second FROM orders a JOIN orders b ON a.k = b.k AND b.ts > a.ts AND b.ts <= a.ts + interval '10 minutes' WHERE wmstream.watermark(a.ts, '10 minutes') AND wmstream.watermark(b.ts, '10 minutes')$$),
 ('with_static', $$SELECT o.oid, p.pid, n.name FROM orders o JOIN payments p ON p.k = o.k AND p.ts BETWEEN o.ts AND o.ts + interval '30 minutes' LEFT JOIN names n ON n.k = o.k WHERE wmstream.watermark(o.ts, '10 minutes') AND wmstream.watermark(p.ts, '20 minutes')$$),
 ('three', $$SELECT o.oid, p.pid, r.rid FROM orders o JOIN payments p ON p.k = o.k AND p.ts BETWEEN o.ts AND o.ts + interval '30 minutes' JOIN refunds r ON r.k = p.k AND r.ts BETWEEN p.ts AND p.ts + interval '10 minutes' WHERE wmstream.watermark(o.ts, '10 minutes') AND wmstream.watermark(p.ts, '20 minutes') AND wmstream.watermark(r.ts, '5 minutes')$$),
@@ -107,3 +110,11 @@ SELECT wmstream.create_stream('s', 'SELECT o.oid FROM orders o WHERE wmstream.wa
 SELECT wmstream.create_stream('s', 'SELECT o.oid FROM orders o WHERE wmstream.watermark(o.ts, NULL) AND EXISTS (SELECT FROM payments p WHERE p.k = o.k AND wmstream.watermark(p.ts, NULL))');
 SELECT wmstream.create_stream('s', 'SELECT o.k, count(*) AS n FROM orders o JOIN payments p ON o.k = p.k AND p.ts BETWEEN o.ts AND o.ts + interval ''5 s'' WHERE ' || :'wm' || ' GROUP BY o.k', output_mode => 'complete');
 \echo :SQLSTATE
+-- only a semi join or an anti join: what may be NULL instead of false, or true for another reason, is none
+SELECT wmstream.create_stream('s', 'SELECT o.oid FROM orders o WHERE wmstream.watermark(o.ts, ''0'') AND o.k NOT IN (SELECT p.k FROM payments p WHERE p.ts = o.ts AND wmstream.watermark(p.ts, ''0''))');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT o.oid FROM orders o WHERE wmstream.watermark(o.ts, ''0'') AND (o.amount > 5 OR EXISTS (SELECT FROM payments p WHERE p.k = o.k AND p.ts = o.ts AND wmstream.watermark(p.ts, ''0'')))');
+SELECT wmstream.create_stream('s', 'SELECT o.oid, EXISTS (SELECT FROM payments p WHERE p.k = o.k AND p.ts = o.ts AND wmstream.watermark(p.ts, ''0'')) FROM orders o WHERE wmstream.watermark(o.ts, ''0'')');
+SELECT wmstream.create_stream('s', 'SELECT o.oid FROM orders o WHERE wmstream.watermark(o.ts, ''0'') AND o.k IN (SELECT p.k FROM payments p WHERE p.ts = o.ts AND wmstream.watermark(p.ts, ''0'') LIMIT 1)');
+SELECT wmstream.create_stream('s', 'SELECT o.oid FROM orders o WHERE wmstream.watermark(o.ts, ''0'') AND o.k = ALL (SELECT p.k FROM payments p WHERE p.ts = o.ts AND wmstream.watermark(p.ts, ''0''))');
+SELECT wmstream.create_stream('s', 'SELECT n.name FROM names n WHERE n.k IN (SELECT p.k FROM payments p WHERE wmstream.watermark(p.ts, ''0''))');

@@ -10,7 +10,7 @@
  * several the raw time decides.  Without, but with a watermark below, a delay after their first row.  A time that an
  * outer join may have left NULL counts as none: a row without it must not get lost.
  *
- * UNION is UNION ALL with DISTINCT around it.
+ * UNION is UNION ALL with DISTINCT around it; one below a UNION ALL gets a level of its own for that.
  */
 #include "postgres.h"
 
@@ -19,6 +19,7 @@
 #include "optimizer/optimizer.h"
 #include "optimizer/tlist.h"
 #include "parser/parsetree.h"
+#include "rewrite/rewriteManip.h"
 
 #include "analyze/analyze_internal.h"
 
@@ -59,6 +60,90 @@ make_all(Node *node)
 	make_all(op->rarg);
 }
 
+static int
+leftmost_leaf(Node *node)
+{
+	while (IsA(node, SetOperationStmt))
+		node = ((SetOperationStmt *) node)->larg;
+	return castNode(RangeTblRef, node)->rtindex;
+}
+
+/* A branch of set operations as a query of its own. */
+static Query *
+branch_query(Query *query, SetOperationStmt *op)
+{
+	Query	   *branch = makeNode(Query);
+	int			leaf = leftmost_leaf((Node *) op);
+	List	   *names = rt_fetch(leaf, query->rtable)->subquery->targetList;
+	Bitmapset  *used;
+
+	branch->commandType = CMD_SELECT;
+	branch->canSetTag = true;
+	branch->rtable = copyObject(query->rtable);
+	branch->jointree = makeFromExpr(NIL, NULL);
+	branch->setOperations = (Node *) op;
+	for (int i = 0; i < list_length(op->colTypes); i++)
+		wms_an_add_column(&branch->targetList,
+						  (Node *) makeVar(leaf, i + 1, list_nth_oid(op->colTypes, i), list_nth_int(op->colTypmods, i),
+										   list_nth_oid(op->colCollations, i), 0),
+						  list_nth_node(TargetEntry, names, i)->resname);
+	used = wms_an_used_rtes(branch);
+	for (int i = 1; i <= list_length(branch->rtable); i++)
+	{
+		if (!bms_is_member(i, used))
+			wms_an_void_rte(rt_fetch(i, branch->rtable));
+	}
+	return branch;
+}
+
+/* Every UNION below this place becomes a subquery; what it is made of goes with it. */
+static void
+set_unions_apart(Query *query, Node **place)
+{
+	SetOperationStmt *op = (SetOperationStmt *) *place;
+	RangeTblEntry *rte;
+	RangeTblRef *ref;
+	ListCell   *lc;
+
+	if (!IsA(op, SetOperationStmt) || op->op != SETOP_UNION)
+		return;
+	if (op->all)
+	{
+		set_unions_apart(query, &op->larg);
+		set_unions_apart(query, &op->rarg);
+		return;
+	}
+	rte = makeNode(RangeTblEntry);
+	rte->rtekind = RTE_SUBQUERY;
+	rte->subquery = branch_query(query, op);
+	rte->eref = makeAlias("union", NIL);
+	foreach(lc, rte->subquery->targetList)
+		rte->eref->colnames = lappend(rte->eref->colnames, makeString(pstrdup(lfirst_node(TargetEntry, lc)->resname)));
+	query->rtable = lappend(query->rtable, rte);
+	ref = makeNode(RangeTblRef);
+	ref->rtindex = list_length(query->rtable);
+	*place = (Node *) ref;
+}
+
+static void
+write_out_lower_unions(Query *query)
+{
+	int			before = leftmost_leaf(query->setOperations);
+	int			after;
+	Bitmapset  *used;
+
+	set_unions_apart(query, &query->setOperations);
+	after = leftmost_leaf(query->setOperations);
+	if (after != before)
+		ChangeVarNodes((Node *) query->targetList, before, after, 0);
+	used = wms_an_used_rtes(query);
+	for (int i = 1; i <= list_length(query->rtable); i++)
+	{
+		if (!bms_is_member(i, used))
+			wms_an_void_rte(rt_fetch(i, query->rtable));
+	}
+}
+
 /* Writes a UNION as SELECT DISTINCT from a UNION ALL. */
 void
 wms_an_write_out_union(Query *query)
@@ -72,6 +157,8 @@ wms_an_write_out_union(Query *query)
 	ListCell   *lc;
 	ListCell   *group;
 
+	if (op && op->all)
+		write_out_lower_unions(query);
 	if (op == NULL || !IsA(op, SetOperationStmt) || op->all || !all_unions((Node *) op) || query->sortClause || query->limitCount)
 		return;
 	sub = copyObject(query);

@@ -2,7 +2,7 @@
  * analyze_join_tree.c
  *	  FROM and WHERE of a level that reads several streams, as a tree of joins with two streamed sides each.
  *
- * 1. [NOT] EXISTS over a stream, joined by AND in WHERE, becomes a semi or anti join around what FROM holds.
+ * 1. [NOT] EXISTS and IN over a stream, joined by AND in WHERE, become a semi or anti join around what FROM holds.
  * 2. In a FROM list, streamed items are joined one after the other, those first that a condition links.  What else stands
  *    in the list (static tables, functions) stays beside the result, unless a condition between streams needs it.
  * 3. Conditions of WHERE go down as far as they may.  One that concerns a single stream filters below the join: such
@@ -81,19 +81,26 @@ count_streams(Tree *t, Node *node)
 	return n;
 }
 
-/* ---------------------------------------------------------------- EXISTS */
+/* ---------------------------------------------------------------- EXISTS and IN */
 
-/* Is it [NOT] EXISTS over a stream?  Sets the sublink. */
+/*
+ * Is it [NOT] EXISTS, or IN, over a stream?  Sets the sublink.  (NOT IN is something else: one NULL among the rows, and it is
+ * never true.)
+ */
 static bool
 is_streamed_exists(Analysis *a, Node *qual, SubLink **link, bool *negated)
 {
+	SubLinkType type;
+
 	*negated = is_notclause(qual);
 	if (*negated)
 		qual = (Node *) get_notclausearg((Expr *) qual);
-	if (!IsA(qual, SubLink) || ((SubLink *) qual)->subLinkType != EXISTS_SUBLINK)
+	if (!IsA(qual, SubLink))
 		return false;
 	*link = (SubLink *) qual;
-	return wms_an_streamed(a, castNode(Query, (*link)->subselect));
+	type = (*link)->subLinkType;
+	return (type == EXISTS_SUBLINK || (type == ANY_SUBLINK && !*negated)) &&
+		wms_an_streamed(a, castNode(Query, (*link)->subselect));
 }
 
 static bool
@@ -110,6 +117,34 @@ check_exists(Analysis *a, Query *sub, Node *where)
 	if (sub->setOperations || sub->hasAggs || sub->groupingSets || sub->havingQual || sub->limitOffset || sub->hasTargetSRFs ||
 		!is_plain_limit(sub->limitCount ? eval_const_expressions(NULL, sub->limitCount) : NULL))
 		wms_no_stream_here(a, where);
+}
+
+static Node *
+columns_for_params(Node *node, void *arg)
+{
+	List	   *tlist = arg;
+
+	if (node == NULL)
+		return NULL;
+	if (IsA(node, Param) && ((Param *) node)->paramkind == PARAM_SUBLINK)
+		return copyObject((Node *) get_tle_by_resno(tlist, ((Param *) node)->paramid)->expr);
+	return expression_tree_mutator(node, columns_for_params, arg);
+}
+
+/* x IN (SELECT y ...) is EXISTS (SELECT ... AND x = y), where what makes y does not go beyond single rows. */
+static void
+in_to_exists(Analysis *a, SubLink *link, Query *sub)
+{
+	Node	   *condition = copyObject(link->testexpr);
+
+	if (sub->limitCount || sub->hasDistinctOn || sub->hasWindowFuncs || checkExprHasSubLink(condition))
+	{
+		wms_no_stream_here(a, (Node *) link);
+		return;
+	}
+	IncrementVarSublevelsUp(condition, 1, 0);
+	condition = columns_for_params(condition, sub->targetList);
+	sub->jointree->quals = anded(lappend(wms_an_conjuncts(sub->jointree->quals), condition));
 }
 
 static void exists_to_joins(Analysis *a, Query *query);
@@ -129,6 +164,8 @@ join_sublink(Analysis *a, Query *query, SubLink *link, bool negated)
 	ListCell   *lc;
 
 	check_exists(a, sub, (Node *) link);
+	if (a->refusal == NULL && link->subLinkType == ANY_SUBLINK)
+		in_to_exists(a, link, sub);
 	if (a->refusal)
 		return;
 	wms_an_cut_subqueries(a, sub);

@@ -71,7 +71,7 @@ void
 wms_no_stream_here(Analysis *a, Node *where)
 {
 	SAY_NO(a, NOT_SUPPORTED, where ? exprLocation(where) : -1,
-		   "Put it into FROM, or into [NOT] EXISTS (SELECT ... FROM the stream WHERE ...), joined to other conditions of WHERE by AND.",
+		   "Put it into FROM, or into IN or [NOT] EXISTS (SELECT ... FROM the stream WHERE ...), joined to other conditions of WHERE by AND. Instead of NOT IN write NOT EXISTS; instead of OR make two streams.",
 		   "a stream cannot be read here");
 }
 
