@@ -191,5 +191,3 @@ SELECT count(*) FROM pg_replication_slots;
 -- Not available in this version.
 SELECT wmstream.create_stream('s', 'SELECT id FROM l', start_from => 'beginning');
 \echo :SQLSTATE
-SELECT wmstream.create_stream('s', 'SELECT id FROM l', on_change => 'retract');
-\echo :SQLSTATE

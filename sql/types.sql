@@ -65,6 +65,28 @@ ALTER TABLE shifting ALTER COLUMN b TYPE varchar(20);
 \echo :SQLSTATE
 SELECT oracle.status('shifted_hours');
 
+-- Columns that the stream does not read may become anything, also while older rows are unread; what cannot be read of these is NULL
+-- in the late table.
+CREATE TABLE retyped (a int, ts timestamptz, free text, num int, added_later int, k text);
+ALTER TABLE retyped DROP COLUMN added_later;
+SELECT wmstream.create_stream('of_retyped', $$
+  SELECT lower(w) AS hour, k, count(*) AS n, sum(a) AS a FROM retyped, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0') GROUP BY w, k
+$$, late_table => 'retyped_late');
+SELECT wmstream.wait('of_retyped');
+SELECT wmstream.pause('of_retyped');
+INSERT INTO retyped VALUES (1, '2024-01-01 10:00+00', '11', 1, 'x'), (2, NULL, '12', 2, NULL);
+ALTER TABLE retyped ALTER free TYPE int USING free::int, ALTER num TYPE text, ADD COLUMN more int DEFAULT 5;
+INSERT INTO retyped VALUES (3, '2024-01-01 10:01+00', 13, '3', 'x', 6), (4, NULL, 14, '4', 'y', NULL);
+ALTER TABLE retyped ALTER num TYPE jsonb USING to_jsonb(num), DROP COLUMN free, ALTER more TYPE bigint;
+INSERT INTO retyped VALUES (5, '2024-01-01 10:02+00', '[3]', 'x', 6), (6, NULL, '"z"', 'y', NULL);
+SELECT wmstream.resume('of_retyped');
+INSERT INTO retyped VALUES (7, '2024-01-01 12:02+00', '[3]', 'x', 6);
+SELECT * FROM oracle.compare('of_retyped', 'hour + interval ''1 hour'' <= $1');
+SELECT row_data FROM retyped_late ORDER BY row_data ->> 'a';
+ALTER TABLE retyped ALTER num TYPE text, ALTER more TYPE float8;
+INSERT INTO retyped VALUES (8, '2024-01-01 13:02+00', 'text', 'x', 1.5);
+SELECT * FROM oracle.compare('of_retyped', 'hour + interval ''1 hour'' <= $1');
+
 -- A table that is rewritten is the same table: nothing comes twice.
 VACUUM FULL shifting;
 CREATE INDEX shifting_a ON shifting (a);

@@ -9,6 +9,7 @@
  * analyze_session.c  what is special about session windows
  * analyze_dedup.c    DISTINCT as an operator
  * analyze_join_tree.c, analyze_join.c, analyze_join_bound.c  joins of streams: which, as operators, what bounds their state
+ * analyze_retract.c  what on_change => 'retract' asks of a definition
  * analyze_output.c   what the result shows, its key, rules of the output modes
  * analyze_refuse.c   one short function per reason to say no
  * analyze_explain.c  the plan as text
@@ -109,6 +110,7 @@ typedef struct WmsAggPlan
 	Aggref	   *aggref;			/* args, filter and direct arguments are Vars (varno 1) of the lower query's columns */
 	bool		kept;			/* slow path: arguments kept, run at emission */
 	const char *kept_because;	/* for explain; NULL on the fast path */
+	bool		inverse;		/* takes rows back by its inverse transition function: the state is that of its moving form */
 	char	   *text;			/* as the definition has it, for explain */
 } WmsAggPlan;
 
@@ -147,6 +149,7 @@ typedef struct WmsOpPlan
 	int			naggs;
 	WmsAggPlan *aggs;
 	int			gap_column;		/* session windows: input column (1-based) with the row's gap, an interval; 0: window.size */
+	bool		retracts;		/* rows may be taken back from its groups */
 	WmsExpires	expires;		/* DEDUP */
 	int64		expires_us;
 	WmsJoinPlan *join;			/* JOIN */
@@ -171,6 +174,7 @@ typedef struct WmsStreamPlan
 	TupleDesc	result_desc;	/* columns of the SELECT list */
 	WmsOutputMode mode;
 	bool		processing_time;	/* windows of now() */
+	bool		retract;		/* changed rows are taken back */
 	int			top_op;			/* operator whose groups the result shows; -1: none */
 	List	   *key_columns;	/* result columns that make the key; NIL: keys not all shown, or none */
 	bool		all_keys_shown;
@@ -189,6 +193,7 @@ typedef struct WmsOptions		/* what analysis must know beyond the query */
 	int64		lateness_us;
 	int64		delay_us;		/* altered delay; -1: as written */
 	bool		force_kept;
+	bool		retract;		/* on_change */
 	Oid			owner;			/* privileges are checked as this role */
 	Oid			result;			/* InvalidOid before creation */
 } WmsOptions;

@@ -211,7 +211,7 @@ explain_aggregate(List **lines, const WmsAggPlan *agg)
 	if (agg->kept)
 		line(lines, 2, "%s: arguments kept, run at emission (%s)", agg->text, agg->kept_because);
 	else
-		line(lines, 2, "%s: state kept", agg->text);
+		line(lines, 2, "%s: state kept%s", agg->text, agg->inverse ? ", rows are taken back by its inverse" : "");
 }
 
 static const char *
@@ -306,6 +306,8 @@ explain_op(List **lines, const WmsStreamPlan *plan, const WmsOpPlan *op)
 	if (op->window_key >= 0)
 		line(lines, 1, "window: %s, made %s", window_text(&op->window), op->time_column > 0 ? "by the operator" : "by the feed");
 	line(lines, 1, "state: %s", bound_text(plan, op));
+	if (op->retracts)
+		line(lines, 1, "changed rows: taken back from its groups");
 	for (int i = 0; i < op->naggs; i++)
 		explain_aggregate(lines, &op->aggs[i]);
 }

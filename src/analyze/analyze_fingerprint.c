@@ -192,6 +192,8 @@ combined_op(uint64 hash, const WmsOpPlan *op)
 	}
 	hash = combined_desc(hash, op->input_desc);
 	hash = combined_desc(hash, op->out_desc);
+	if (op->retracts)
+		hash = combined_int(hash, 1);
 	return op->join ? combined_join(hash, op->join) : hash;
 }
 

@@ -539,6 +539,8 @@ why_kept(Cut *g, const Aggref *agg)
 		why = "its state cannot be stored";
 	else if (g->op->window.kind == WMS_WINDOW_SESSION && !OidIsValid(form->aggcombinefn))
 		why = "its states cannot be combined when sessions merge";
+	else if (g->op->retracts)
+		why = wms_an_why_no_inverse(agg, form);
 	ReleaseSysCache(tuple);
 	if (why == NULL && g->a->options->force_kept)
 		why = "wmstream.force_kept_arguments is on";
@@ -641,6 +643,7 @@ plan_aggregates(Cut *g)
 		plan->text = wms_an_text((Node *) agg, g->query->rtable);
 		plan->kept_because = why_kept(g, agg);
 		plan->kept = (plan->kept_because != NULL);
+		plan->inverse = op->retracts && !plan->kept;
 		if (!plan->kept)
 			continue;
 		plan->aggref = over_columns(g, agg, 0, true);
@@ -952,6 +955,7 @@ wms_an_cut_group(Analysis *a, Query *query)
 
 		wms_an_add_column(&g.tlist, copyObject(key->expr), key->name);
 	}
+	g.op->retracts = a->options->retract && wms_an_has_raw_rows(a, g.lower);
 	plan_aggregates(&g);
 	move_window_to_operator(&g);
 	leave_out_null_windows(&g);
@@ -993,6 +997,7 @@ wms_an_cut_collect(Analysis *a, Query *query, Node *window)
 	if (a->refusal)
 		return;
 	make_lower(&g);
+	g.op->retracts = a->options->retract && wms_an_has_raw_rows(a, g.lower);
 	wms_an_add_column(&g.tlist, copyObject(whole), "window");
 	wms_an_add_subst(&substs, whole, key_column(&g, linitial(g.keys)));
 	foreach(lc, wms_an_level_vars(wms_an_subst_node((Node *) query->targetList, substs), g.set))

@@ -15,6 +15,7 @@
 #define WMS_ANALYZE_INTERNAL_H
 
 #include "analyze/analyze.h"
+#include "catalog/pg_aggregate.h"
 #include "nodes/bitmapset.h"
 
 #define AN_ORD "#ord"
@@ -111,6 +112,7 @@ typedef struct AnSubst
 } AnSubst;
 
 /* analyze_query.c */
+extern List *wms_an_static_relids(Query *query);
 extern WmsInputPlan *wms_an_input(Analysis *a, Query *query, int ord_column);
 extern void wms_an_notice(Analysis *a, const char *format,...) pg_attribute_printf(2, 3);
 extern AnSet *wms_an_set(Analysis *a, const char *name);
@@ -264,5 +266,12 @@ extern void wms_no_update_session(Analysis *a, Node *where);
 extern void wms_no_session_alone(Analysis *a, Node *where);
 extern void wms_no_session_here(Analysis *a, Node *where);
 extern void wms_no_type(Analysis *a, const char *column, Oid type);
+extern void wms_no_retract_here(Analysis *a, const char *what, const char *hint);
+extern void wms_no_retract_clock(Analysis *a, Node *where);
+extern void wms_no_identity(Analysis *a, Oid relid);
+
+/* analyze_retract.c */
+extern const char *wms_an_why_no_inverse(const Aggref *agg, const FormData_pg_aggregate *form);
+extern void wms_an_check_retract(Analysis *a, const WmsStreamPlan *plan, const Query *final);
 
 #endif							/* WMS_ANALYZE_INTERNAL_H */

@@ -208,6 +208,15 @@ static_relids_walker(Node *node, void *arg)
 	return expression_tree_walker(node, static_relids_walker, relids);
 }
 
+List *
+wms_an_static_relids(Query *query)
+{
+	List	   *relids = NIL;
+
+	static_relids_walker((Node *) query, &relids);
+	return relids;
+}
+
 /* The number of the one row set that a query filters and projects; 0 if it does more than that. */
 static int
 direct_entry(const Query *query)
@@ -238,7 +247,7 @@ wms_an_input(Analysis *a, Query *query, int ord_column)
 	foreach(lc, wms_an_sets_below(a, query))
 		input->sources = list_concat_unique_int(input->sources, ((AnSet *) lfirst(lc))->sources);
 	list_sort(input->sources, list_int_cmp);
-	static_relids_walker((Node *) query, &input->static_relids);
+	input->static_relids = wms_an_static_relids(query);
 	input->reads_static = (input->static_relids != NIL);
 	if (rtindex > 0)
 	{
@@ -613,6 +622,8 @@ finished_plan(Analysis *a, Query *query)
 	plan->ops = palloc0(sizeof(WmsOpPlan) * Max(list_length(a->ops), 1));
 	foreach(lc, a->ops)
 		plan->ops[plan->nops++] = *(WmsOpPlan *) lfirst(lc);
+	plan->retract = a->options->retract;
+	wms_an_check_retract(a, plan, query);
 	wms_an_output(a, query, plan);
 	plan->notices = a->notices;
 	plan->relids = a->relids;

@@ -394,6 +394,31 @@ wms_no_session_here(Analysis *a, Node *where)
 		   "a session window of rows can only be a group key");
 }
 
+/* ---------------------------------------------------------------- on_change => 'retract' */
+
+void
+wms_no_retract_here(Analysis *a, const char *what, const char *hint)
+{
+	SAY_NO(a, NOT_SUPPORTED, -1, hint, "changed rows cannot be taken back through %s", what);
+}
+
+void
+wms_no_retract_clock(Analysis *a, Node *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Compare the event time when you read the result.",
+		   "the clock cannot be used below an aggregate that takes rows back: it may say something else by then");
+}
+
+void
+wms_no_identity(Analysis *a, Oid relid)
+{
+	char	   *name = quote_qualified_identifier(get_namespace_name(get_rel_namespace(relid)), get_rel_name(relid));
+	char	   *hint = psprintf("ALTER TABLE %s REPLICA IDENTITY FULL;", name);
+
+	SAY_NO(a, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, -1, hint,
+		   "on_change => 'retract' needs the old rows of \"%s\", whose replica identity is not FULL", get_rel_name(relid));
+}
+
 /* ---------------------------------------------------------------- the result */
 
 void

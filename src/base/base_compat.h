@@ -139,6 +139,13 @@
 #define WmsWithoutNulling(node, rtindex) (node)
 #endif
 
+/* The inverse of sums and averages of intervals has another name, and state, from 17 on. */
+#if PG_VERSION_NUM >= 170000
+#define WmsIntervalAccumInv F_INTERVAL_AVG_ACCUM_INV
+#else
+#define WmsIntervalAccumInv F_INTERVAL_ACCUM_INV
+#endif
+
 /* For what must be told from what another server wrote. */
 #define WMS_SERVER_VERSION PG_VERSION_NUM
 

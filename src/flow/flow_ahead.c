@@ -61,11 +61,11 @@ prepare_places(FlowAhead *ahead)
 	}
 }
 
-/* Rows of an operator that is fed by firings too must be in their groups at once. */
+/* Rows of an operator that is fed by firings too must be in their groups at once, and so must rows that may be taken back. */
 static bool
 may_wait(const FlowOp *op)
 {
-	return op->plan->kind == WMS_OP_AGGREGATE && !op->sessions && !op->inputs[0]->reads_op;
+	return op->plan->kind == WMS_OP_AGGREGATE && !op->sessions && !op->retracts && !op->inputs[0]->reads_op;
 }
 
 /* In the flow's memory, when the inputs are there. */

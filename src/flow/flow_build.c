@@ -262,6 +262,7 @@ analyze_definition(const WmsStreamDef *def)
 	options.lateness_us = def->lateness_us;
 	options.delay_us = def->delay_us;
 	options.force_kept = wms_force_kept_arguments;
+	options.retract = def->on_change == WMS_CHANGE_RETRACT;
 	options.owner = def->owner;
 	options.result = def->stream;
 	plan = wms_analyze_view(def->view, &options, &refusal);

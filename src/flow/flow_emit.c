@@ -85,13 +85,15 @@ kept_to_out(const char *row, uint32 len, void *arg)
 }
 
 static void
-emit_kept(FlowOp *op, WmsEntry *entry, WmsKeptFn to,
-		  void (*kept) (WmsFlow *, WmsEntry *, WmsKeptFn, void *))
+emit_kept(FlowOp *op, WmsEntry *entry, WmsKeptFn to, WmsFlowKept kept)
 {
 	int			natts = op->kept_row_desc->natts + 2;
 	KeptSink	sink = {op, op->emitted, 0, palloc(sizeof(Datum) * natts), palloc(sizeof(bool) * natts), entry};
 
-	kept(op->flow, entry, to, &sink);
+	if (op->retracts)
+		wms_flow_each_survivor(op, to, &sink);
+	else
+		kept(op->flow, entry, to, &sink);
 	pfree(sink.values);
 	pfree(sink.isnull);
 }
@@ -190,7 +192,7 @@ emit_group(FlowOp *op, WmsEntry *entry)
 
 	memset(isnull, true, natts);
 	wms_flow_emit_keys(op, entry, values, isnull);
-	if (op->nfast > 0)
+	if (op->has_states)
 	{
 		if (states == NULL)
 			states = entry->value_len ? wms_flow_states_load(op, entry->value, entry->value_len)
@@ -200,21 +202,9 @@ emit_group(FlowOp *op, WmsEntry *entry)
 	tuplestore_putvalues(op->kept_query ? op->emitting : op->out->rows, op->out->desc, values, isnull);
 }
 
-/*
- * One group.  States that are only loaded to be shown live in the memory of one group, not of the batch; kept says
- * where its kept rows come from.
- */
-void
-wms_flow_emit_entry(FlowOp *op, WmsEntry *entry, void (*kept) (WmsFlow *, WmsEntry *, WmsKeptFn, void *))
+static void
+emit(FlowOp *op, WmsEntry *entry, WmsFlowKept kept)
 {
-	WmsFlow    *flow = op->flow;
-	ExprContext *states = flow->agg->curaggcontext;
-	MemoryContext old;
-
-	if ((op->emitted & 0xFFF) == 0)
-		CHECK_FOR_INTERRUPTS();
-	old = MemoryContextSwitchTo(flow->emit_memory->ecxt_per_tuple_memory);
-	flow->agg->curaggcontext = flow->emit_memory;
 	if (op->plan->kind == WMS_OP_COLLECT)
 		emit_kept(op, entry, kept_to_out, kept);
 	else
@@ -226,9 +216,31 @@ wms_flow_emit_entry(FlowOp *op, WmsEntry *entry, void (*kept) (WmsFlow *, WmsEnt
 	op->emitted++;
 	if (op->plan->kind != WMS_OP_COLLECT)
 		op->counts.output_rows++;
+}
+
+/*
+ * One group.  False: all its rows were taken back, there is nothing to show.  States that are only loaded to be shown live in the memory of one group, not of the batch; kept says
+ * where its kept rows come from.
+ */
+bool
+wms_flow_emit_entry(FlowOp *op, WmsEntry *entry, WmsFlowKept kept)
+{
+	WmsFlow    *flow = op->flow;
+	ExprContext *states = flow->agg->curaggcontext;
+	MemoryContext old;
+	bool		has_rows;
+
+	if ((op->emitted & 0xFFF) == 0)
+		CHECK_FOR_INTERRUPTS();
+	old = MemoryContextSwitchTo(flow->emit_memory->ecxt_per_tuple_memory);
+	flow->agg->curaggcontext = flow->emit_memory;
+	has_rows = !op->retracts || wms_flow_has_rows(op, entry, kept);
+	if (has_rows)
+		emit(op, entry, kept);
 	flow->agg->curaggcontext = states;
 	MemoryContextSwitchTo(old);
 	ReScanExprContext(flow->emit_memory);
+	return has_rows;
 }
 
 static void

@@ -85,7 +85,7 @@ wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryCont
 	flow->row_bytes = 0;
 	flow->first_ord = 0;
 	flow->fed = 0;
-	flow->rows = palloc(sizeof(FlowRow) * FLOW_CHUNK_ROWS);
+	flow->rows = palloc(sizeof(FlowRow) * (FLOW_CHUNK_ROWS + 2 * WMS_MAX_SOURCES));	/* what one change may add when there is just room for it */
 	flow->nresult = 0;
 	flow->fired = false;
 	flow->sink_us = 0;
@@ -327,7 +327,10 @@ emit_touched(WmsEntry *entry, void *arg)
 	if (entry->flags & WMS_ENTRY_UNSHOWN)
 		wms_state_shelve(fire->op->flow->store, entry);
 	entry->flags &= ~(WMS_ENTRY_PENDING | WMS_ENTRY_UNSHOWN);
-	wms_flow_emit_entry(fire->op, entry, wms_flow_kept_of_store);
+	if (wms_flow_emit_entry(fire->op, entry, wms_flow_kept_of_store))
+		return;
+	wms_flow_retire(fire->op, entry);
+	wms_state_remove(fire->op->flow->store, entry);
 }
 
 static void
@@ -475,6 +478,8 @@ fire_op(WmsFlow *flow, FlowOp *op, WmsTime old, WmsTime now)
 	fire.lateness = fire.top ? flow->def->lateness_us : 0;
 
 	wms_flow_emit_begin(op);
+	if (op->retired)
+		wms_rowset_begin(op->retired);
 	if (op->sessions)
 		wms_flow_session_fire(op, fire.now, fire.mode);
 	else

@@ -135,7 +135,8 @@ prepare_aggregates(FlowOp *op)
 			wms_flow_fast_prepare(op, &op->fast[op->nfast++], &plan->aggs[i], plan->nkeys + i);
 	}
 	op->state_desc = wms_flow_states_desc(op);
-	if (op->nfast > 0 || op->sessions)
+	op->has_states = op->nfast > 0 || op->retracts;
+	if (op->has_states || op->sessions)
 		op->flow->state_ops[plan->id].encode = encode_entry;
 }
 
@@ -168,21 +169,23 @@ wms_flow_group_prepare(WmsFlow *flow, FlowOp *op)
 {
 	WmsOpPlan  *plan = op->plan;
 
+	op->retracts = plan->retracts;
 	op->sessions = plan->kind == WMS_OP_AGGREGATE && plan->window.kind == WMS_WINDOW_SESSION;
 	op->eager = plan->kind == WMS_OP_DEDUP || plan->kind == WMS_OP_JOIN;
 	op->timer_op = flow->plan->nops + plan->id;
 	flow->state_ops[plan->id].keep_span = keep_span(flow, op);
 	prepare_keys(op);
 	prepare_window(op);
-	if (plan->kind == WMS_OP_AGGREGATE)
+	if (plan->kind == WMS_OP_AGGREGATE || plan->kind == WMS_OP_COLLECT)
 		prepare_aggregates(op);
-	else if (plan->kind == WMS_OP_COLLECT)
+	if (plan->kind == WMS_OP_COLLECT)
 		op->has_kept = true;
 	if (op->has_kept)
 		prepare_kept_rows(op);
 	if (op->sessions)
 		wms_flow_session_prepare(flow, op);
 	wms_flow_pane_prepare(flow, op);
+	wms_flow_change_prepare(flow, op);
 	if (plan->kind == WMS_OP_JOIN)
 	{
 		wms_flow_join_prepare(flow, op);
@@ -253,35 +256,54 @@ wms_flow_pack_key(FlowOp *op, TupleTableSlot *slot)
 	return hash_keys(op, v, n);
 }
 
-static void
-keep_row(FlowOp *op, WmsEntry *entry, TupleTableSlot *slot)
+/* Where rows may be taken back, one more byte says whether this is one that is. */
+void
+wms_flow_keep_row(FlowOp *op, WmsEntry *entry, TupleTableSlot *slot, bool retract)
 {
 	int			first = op->plan->kind == WMS_OP_COLLECT ? 0 : op->plan->nkeys;
 
 	resetStringInfo(&op->kept_row);
 	wms_pack(&op->kept_row, op->kept_row_desc, slot->tts_values + first, slot->tts_isnull + first);
+	if (op->retracts)
+		appendStringInfoCharMacro(&op->kept_row, retract);
 	wms_state_keep(op->flow->store, entry, op->kept_row.data, op->kept_row.len);
+}
+
+/* The source row that a row of the operator's input stands for; NULL: none. */
+FlowRow *
+wms_flow_source_row(FlowOp *op, int side, TupleTableSlot *slot)
+{
+	int			column = op->inputs[side]->plan->ord_column;
+
+	if (column == 0 || slot->tts_isnull[column - 1])
+		return NULL;
+	return &op->flow->rows[DatumGetInt64(slot->tts_values[column - 1]) - op->flow->first_ord];
 }
 
 void
 wms_flow_mark_row(FlowOp *op, int side, TupleTableSlot *slot, uint8 mark)
 {
-	int			column = op->inputs[side]->plan->ord_column;
-	int64		ord;
+	FlowRow    *row = wms_flow_source_row(op, side, slot);
 
 	op->row_marks |= mark;
-	if (column == 0 || slot->tts_isnull[column - 1])
-		return;
-	ord = DatumGetInt64(slot->tts_values[column - 1]);
-	op->flow->rows[ord - op->flow->first_ord].marks |= mark;
+	if (row)
+		row->marks |= mark;
 }
 
 /* Within the allowed lateness, into a window that was emitted. */
-static bool
-came_late(FlowOp *op, const WmsWindow *window)
+bool
+wms_flow_came_late(FlowOp *op, WmsTime end)
 {
 	return op->flow->def->lateness_us > 0 && !op->panes && op->flow->def->output_mode != WMS_COMPLETE &&
-		window->end <= wms_flow_op_watermark(op, op->flow->old_watermark);
+		end <= wms_flow_op_watermark(op, op->flow->old_watermark);
+}
+
+static bool
+is_taken_back(FlowOp *op, TupleTableSlot *slot)
+{
+	FlowRow    *row = op->retracts ? wms_flow_source_row(op, 0, slot) : NULL;
+
+	return row && row->retract;
 }
 
 /* One row into its group, made if it is not there; key is packed, slot holds the row of the operator's input. */
@@ -291,10 +313,10 @@ wms_flow_touch_group(FlowOp *op, const WmsWindow *window, uint32 hash, StringInf
 	WmsBucketKey bucket = {op->plan->id, window->start, window->end};
 	WmsEntry   *entry = wms_state_get(op->flow->store, &bucket, hash, key->data, key->len, true);
 
-	if (entry->is_new && entry->flags == 0 && came_late(op, window))
+	if (entry->is_new && entry->flags == 0 && wms_flow_came_late(op, window->end))
 		entry->flags = WMS_ENTRY_UNSHOWN;
 	entry->flags |= WMS_ENTRY_PENDING;
-	if (op->nfast > 0)
+	if (op->has_states)
 	{
 		if (entry->work == NULL)
 			entry->work = entry->is_new ? wms_flow_states_new(op)
@@ -302,7 +324,7 @@ wms_flow_touch_group(FlowOp *op, const WmsWindow *window, uint32 hash, StringInf
 		wms_flow_states_advance(op, entry->work, slot);
 	}
 	if (op->has_kept)
-		keep_row(op, entry, slot);
+		wms_flow_keep_row(op, entry, slot, false);
 }
 
 static void
@@ -314,7 +336,9 @@ add_to_group(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *s
 		return;
 	}
 	wms_flow_mark_row(op, 0, slot, FLOW_ROW_KEPT);
-	if (op->looks_ahead && !op->flow->single)
+	if (is_taken_back(op, slot))
+		wms_flow_take_back(op, window, hash, slot);
+	else if (op->looks_ahead && !op->flow->single)
 		wms_flow_ahead_add(op, window, hash, slot);
 	else
 		wms_flow_touch_group(op, window, hash, &op->key, slot);

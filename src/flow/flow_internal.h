@@ -34,6 +34,8 @@ typedef struct FlowRow
 	HeapTuple	tuple;			/* in the batch context, or the change's own while it is being fed; NULL unless there is a late table */
 	WmsTime		time;			/* event time; WMS_TIME_MIN when it has none */
 	uint8		marks;
+	bool		retract;		/* to be taken back, */
+	bool		paired;			/* and the next row is what it became */
 } FlowRow;
 
 typedef struct FlowOp FlowOp;
@@ -68,7 +70,8 @@ typedef struct FlowSource
 	ExprState  *time;			/* NULL: no watermark() */
 	List	   *direct;			/* FlowInputs fed row by row */
 	bool		buffered;		/* planned inputs read its row set */
-	const WmsRowShape *shape;	/* of the last change of this batch: checked already */
+	const WmsRowShape *shape;	/* of the last change of this batch: */
+	bool		shape_as_is;	/* its rows read as they are: flow_shape.c */
 } FlowSource;
 
 /* A transition state on the fast path, as the batch works on it. */
@@ -78,6 +81,7 @@ typedef struct FlowState
 	bool		isnull;
 	bool		no_value;		/* strict with NULL initial value, and no input yet */
 	bool		owned;			/* value was allocated by us: free it when replaced */
+	int64		nvalues;		/* where rows are taken back: how many went in.  The state after the last one counts rows of the group */
 } FlowState;
 
 /* An aggregate on the fast path. */
@@ -90,11 +94,13 @@ typedef struct FlowAgg
 	int			filter;			/* 0-based input column, -1: none */
 	bool		counts;			/* count(*) or count(x): done in place */
 	FmgrInfo	transfn;
+	FmgrInfo	inversefn;		/* where rows are taken back; all functions are those of the moving form then */
 	FmgrInfo	finalfn;
 	FmgrInfo	serialfn;
 	FmgrInfo	deserialfn;
 	FmgrInfo	combinefn;		/* fn_oid invalid: none */
 	FunctionCallInfo trans_call;
+	FunctionCallInfo inverse_call;
 	FunctionCallInfo final_call;
 	bool		has_final;
 	bool		final_scribbles;
@@ -129,6 +135,7 @@ struct FlowOp
 	bool		eager;			/* emits with each batch, not only at firings: DEDUP, JOIN */
 	bool		sessions;		/* AGGREGATE over session windows */
 	bool		panes;			/* sliding windows share panes */
+	bool		retracts;		/* rows may be taken back: flow_change.c */
 	WmsWindowSpec pane;			/* these, as tumbling windows */
 	int			timer_op;		/* number in the state room of what wakes its entries up */
 
@@ -145,6 +152,7 @@ struct FlowOp
 	int			nfast;
 	FlowAgg    *fast;
 	TupleDesc	state_desc;
+	bool		has_states;		/* an entry has a value: theirs, or counts of its rows */
 	bool		has_kept;
 	int			nkept_columns;	/* input columns from plan->nkeys on that kept rows hold */
 	TupleDesc	kept_row_desc;
@@ -155,7 +163,8 @@ struct FlowOp
 	/* the firing that is going on */
 	Tuplestorestate *emitting;	/* rows without their kept aggregates, when has_kept */
 	int64		emitted;
-	WmsRowSet  *retired;		/* sessions: rows that were shown and are replaced; NULL: none can be */
+	WmsRowSet  *retired;		/* rows that were shown and are replaced (sessions) or gone (emptied groups); NULL: none can be */
+	List	   *survivors;		/* kept rows of the group that is being emitted, without those taken back: KeptRow * */
 	List	   *touched;		/* sessions: entries of the chunk, to be settled at its end */
 	WmsEntry   *current;		/* sessions: the key that is being emitted */
 	WmsTime		kept_from;		/* sessions: which kept rows of the key belong to the session being emitted */
@@ -221,6 +230,9 @@ extern void wms_flow_source_prepare(WmsFlow *flow, FlowSource *source);
 extern void wms_flow_chunk_end(WmsFlow *flow);
 extern void wms_flow_run_input(FlowInput *input);
 
+/* flow_shape.c */
+extern HeapTuple wms_flow_fit_row(FlowSource *source, const WmsRowShape *shape, HeapTuple row, bool to_use);
+
 /* flow_group.c */
 extern void wms_flow_group_prepare(WmsFlow *flow, FlowOp *op);
 extern void wms_flow_op_row(FlowOp *op, int side, TupleTableSlot *slot);
@@ -231,6 +243,9 @@ extern bool wms_flow_ready_window(FlowOp *op, Datum value, bool isnull, WmsWindo
 extern void wms_flow_mark_row(FlowOp *op, int side, TupleTableSlot *slot, uint8 mark);
 extern bool wms_flow_gone(FlowOp *op, WmsTime end);
 
+extern FlowRow *wms_flow_source_row(FlowOp *op, int side, TupleTableSlot *slot);
+extern bool wms_flow_came_late(FlowOp *op, WmsTime end);
+extern void wms_flow_keep_row(FlowOp *op, WmsEntry *entry, TupleTableSlot *slot, bool retract);
 extern void wms_flow_touch_group(FlowOp *op, const WmsWindow *window, uint32 hash, StringInfo key, TupleTableSlot *slot);
 
 /* flow_ahead.c */
@@ -239,6 +254,17 @@ extern void wms_flow_ahead_begin(FlowOp *op);
 extern void wms_flow_ahead_add(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *slot);
 extern void wms_flow_ahead_drain(FlowOp *op);
 extern bool wms_flow_ahead_waits(const WmsFlow *flow);
+
+/* flow_change.c: rows that were changed or deleted */
+typedef void (*WmsFlowKept) (WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg);	/* where an entry's kept rows come from */
+extern void wms_flow_change_prepare(WmsFlow *flow, FlowOp *op);
+extern void wms_flow_refuse_change(FlowSource *source, const WmsChange *change) pg_attribute_noreturn();
+extern void wms_flow_check_change(FlowSource *source, const WmsChange *change);
+extern void wms_flow_take_back(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *slot);
+extern void wms_flow_truncate(WmsFlow *flow, FlowSource *source, const WmsChange *change);
+extern bool wms_flow_has_rows(FlowOp *op, WmsEntry *entry, WmsFlowKept kept);
+extern void wms_flow_each_survivor(FlowOp *op, WmsKeptFn fn, void *arg);
+extern void wms_flow_retire(FlowOp *op, WmsEntry *entry);
 
 /* flow_session.c: aggregates over session windows */
 extern void wms_flow_session_prepare(WmsFlow *flow, FlowOp *op);
@@ -272,6 +298,8 @@ extern void wms_flow_states_combine(FlowOp *op, FlowState *into, FlowState *from
 extern void wms_flow_fast_prepare(FlowOp *op, FlowAgg *agg, WmsAggPlan *plan, int column);
 extern FlowState *wms_flow_states_new(FlowOp *op);
 extern FlowState *wms_flow_states_load(FlowOp *op, const char *value, uint32 len);
+extern void wms_flow_states_retract(FlowOp *op, FlowState *states, TupleTableSlot *slot);
+extern int64 wms_flow_states_rows(FlowOp *op, const WmsEntry *entry);
 extern void wms_flow_states_advance(FlowOp *op, FlowState *states, TupleTableSlot *slot);
 extern void wms_flow_states_encode(FlowOp *op, FlowState *states, StringInfo value);
 extern void wms_flow_states_finish(FlowOp *op, FlowState *states, Datum *values, bool *isnull);
@@ -279,7 +307,7 @@ extern TupleDesc wms_flow_states_desc(FlowOp *op);
 
 /* flow_emit.c */
 extern void wms_flow_emit_begin(FlowOp *op);
-extern void wms_flow_emit_entry(FlowOp *op, WmsEntry *entry, void (*kept) (WmsFlow *, WmsEntry *, WmsKeptFn, void *));
+extern bool wms_flow_emit_entry(FlowOp *op, WmsEntry *entry, WmsFlowKept kept);
 /* One session of a key: entry's bucket says its window, its work the states. */
 extern Datum wms_flow_window_datum(FlowOp *op, const WmsBucketKey *bucket);
 extern void wms_flow_emit_keys(FlowOp *op, WmsEntry *entry, Datum *values, bool *isnull);

@@ -73,7 +73,7 @@ wms_flow_pane_prepare(WmsFlow *flow, FlowOp *op)
 	int64		pane;
 
 	if (plan->kind != WMS_OP_AGGREGATE || window->kind != WMS_WINDOW_GRID || plan->time_column == 0 ||
-		window->size == window->slide || !plan->bounded || !all_combine(op))
+		window->size == window->slide || !plan->bounded || plan->retracts || !all_combine(op))
 		return;
 	if (top && flow->def->output_mode != WMS_APPEND)
 		return;

@@ -56,8 +56,8 @@ emit_open(WmsEntry *entry, void *arg)
 
 	if (reader->op->sessions)
 		wms_flow_session_read(reader->op, entry);
-	else if (!was_emitted(reader, entry))
-		wms_flow_emit_entry(reader->op, entry, kept_of_reader);
+	else if (!was_emitted(reader, entry) && !wms_flow_emit_entry(reader->op, entry, kept_of_reader))
+		wms_flow_retire(reader->op, entry);
 }
 
 /* The operator's open groups into its row set; false: the state is not in memory. */
@@ -137,6 +137,14 @@ put_row(TupleTableSlot *slot, void *arg)
 	tuplestore_puttupleslot((Tuplestorestate *) arg, slot);
 }
 
+/* Keys of the result from the operator's row set, which has groups. */
+static void
+put_keys(WmsFlow *flow, WmsOpenRows *into, int64 groups)
+{
+	if (groups > 0 && flow->plan->key_columns != NIL)
+		wms_query_run(flow->shown, wms_dest_call(put_row, into->replaced));
+}
+
 static void
 find_replaced(WmsFlow *flow, WmsOpenRows *into)
 {
@@ -145,14 +153,18 @@ find_replaced(WmsFlow *flow, WmsOpenRows *into)
 	if (op == NULL || flow->shown == NULL)
 		return;
 	if (flow->def->output_mode == WMS_UPDATE)
-		into->groups = op->emitted;
-	else if (op->retired && flow->def->output_mode == WMS_APPEND)
 	{
-		into->groups = tuplestore_tuple_count(op->retired->rows);
-		wms_flow_show_instead(op, op->retired);
+		into->groups = op->emitted;
+		put_keys(flow, into, op->emitted);
 	}
-	if (into->groups > 0 && flow->plan->key_columns != NIL)
-		wms_query_run(flow->shown, wms_dest_call(put_row, into->replaced));
+	if (op->retired && flow->def->output_mode != WMS_COMPLETE)
+	{
+		int64		retired = tuplestore_tuple_count(op->retired->rows);
+
+		into->groups += retired;
+		wms_flow_show_instead(op, op->retired);
+		put_keys(flow, into, retired);
+	}
 }
 
 /* ---------------------------------------------------------------- the shape of the result */

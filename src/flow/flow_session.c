@@ -678,7 +678,6 @@ wms_flow_session_fire(FlowOp *op, WmsTime now, WmsOutputMode mode)
 {
 	WmsBucketKey all = {op->plan->id, WMS_TIME_MIN, WMS_TIME_MAX};
 
-	wms_rowset_begin(op->retired);
 	if (mode == WMS_COMPLETE)
 		wms_state_scan(op->flow->store, &all, emit_all_of_key, op);
 	else

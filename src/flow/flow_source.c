@@ -13,6 +13,9 @@
  * tests use the watermark of the last firing and are the operators' business: they mark a row as
  * dropped from, or kept in, a window, and here, when the row is settled, it is late if it was dropped and
  * never kept.
+ *
+ * A row that is to be taken back (flow_change.c) takes the same road, but moves nothing and is nobody's news: what it had to say
+ * of times it said when it came.
  */
 #include "postgres.h"
 
@@ -52,22 +55,23 @@ row_of(WmsFlow *flow, int64 ord)
 }
 
 static int64
-number_row(WmsFlow *flow, FlowSource *source, const WmsChange *change)
+number_row(WmsFlow *flow, FlowSource *source, HeapTuple tuple)
 {
 	FlowRow    *row = &flow->rows[flow->nrows];
 
 	row->source = source->plan->index;
 	row->time = WMS_TIME_MIN;
 	row->marks = 0;
+	row->retract = row->paired = false;
 	row->tuple = NULL;
 	if (flow->late)
 	{
 		MemoryContext old = MemoryContextSwitchTo(flow->batch);
 
-		row->tuple = flow->buffered ? heap_copytuple((HeapTuple) &change->tuple) : (HeapTuple) &change->tuple;
+		row->tuple = flow->buffered ? heap_copytuple(tuple) : tuple;
 		MemoryContextSwitchTo(old);
 	}
-	flow->row_bytes += change->tuple.t_len;
+	flow->row_bytes += tuple->t_len;
 	return flow->first_ord + flow->nrows++;
 }
 
@@ -87,6 +91,13 @@ put_aside(WmsFlow *flow, FlowRow *row, WmsReason reason, const char *error)
 	MemoryContextSwitchTo(old);
 }
 
+static bool
+is_late(const FlowRow *row)
+{
+	return (row->marks & (FLOW_ROW_DROPPED | FLOW_ROW_KEPT)) == FLOW_ROW_DROPPED;
+}
+
+/* A change of a late row that leaves it late is told once, by what the row is now. */
 static void
 settle_rows(WmsFlow *flow)
 {
@@ -94,7 +105,7 @@ settle_rows(WmsFlow *flow)
 	{
 		FlowRow    *row = &flow->rows[i];
 
-		if ((row->marks & (FLOW_ROW_DROPPED | FLOW_ROW_KEPT)) == FLOW_ROW_DROPPED)
+		if (is_late(row) && !(row->paired && is_late(row + 1)))
 			put_aside(flow, row, WMS_REASON_LATE, NULL);
 	}
 	flow->first_ord += flow->nrows;
@@ -181,10 +192,13 @@ judge_time(WmsFlow *flow, FlowSource *source, FlowRow *row, TupleTableSlot *slot
 	value = ExecEvalExprSwitchContext(source->time, flow->row, &isnull);
 	if (isnull || !WmsTimeIsFinite(DatumGetTimestampTz(value)))
 	{
-		put_aside(flow, row, WMS_REASON_NO_TIME, NULL);
+		if (!row->retract)
+			put_aside(flow, row, WMS_REASON_NO_TIME, NULL);
 		return false;
 	}
 	row->time = DatumGetTimestampTz(value);
+	if (row->retract)
+		return true;
 	if (flow->def->max_future_us >= 0 && row->time > wms_time_add(flow->started_at, flow->def->max_future_us))
 	{
 		put_aside(flow, row, WMS_REASON_FUTURE, NULL);
@@ -245,57 +259,15 @@ below_row(TupleTableSlot *from, void *arg)
 
 /* ---------------------------------------------------------------- feeding */
 
-/*
- * May the rows of this shape be read by our descriptor?  Columns that were added since read as their missing values, dropped ones
- * as they were; a column of another type cannot be read.
- */
-static bool
-shape_fits(FlowSource *source, const WmsRowShape *shape)
-{
-	TupleDesc	ours = source->table_desc;
-
-	for (int i = 0; i < Min(ours->natts, shape->desc->natts); i++)
-	{
-		Form_pg_attribute a = TupleDescAttr(ours, i);
-		Form_pg_attribute b = TupleDescAttr(shape->desc, i);
-
-		if (a->attisdropped || b->attisdropped)
-		{
-			if (a->attlen != b->attlen || a->attalign != b->attalign)
-				return false;
-		}
-		else if (a->atttypid != b->atttypid &&
-				 (list_member_int(source->plan->columns_used, i + 1) || a->attlen != b->attlen ||
-				  a->attalign != b->attalign || a->attbyval != b->attbyval))
-			return false;
-	}
-	return true;
-}
-
+/* A row of the table, as its columns are now; numbered already. */
 static void
-check_shape(FlowSource *source, const WmsRowShape *shape)
-{
-	if (source->shape == shape)
-		return;
-	if (!shape_fits(source, shape))
-		ereport(ERROR,
-				(errcode(ERRCODE_DATATYPE_MISMATCH),
-				 errmsg("a column of table \"%s\" has changed its type", get_rel_name(source->plan->relid)),
-				 errdetail("Rows of the former type are still to be read."),
-				 errhint("Drop the stream and create it again.")));
-	source->shape = shape;
-}
-
-static void
-feed_row(WmsFlow *flow, FlowSource *source, const WmsChange *change)
+feed_row(WmsFlow *flow, FlowSource *source, HeapTuple tuple, int64 ord)
 {
 	int			natts = source->table_desc->natts;
-	int64		ord = number_row(flow, source, change);
 	TupleTableSlot *heap = source->heap_slot;
 	TupleTableSlot *slot = source->in_slot;
 
-	check_shape(source, change->shape);
-	ExecStoreHeapTuple((HeapTuple) &change->tuple, heap, false);
+	ExecStoreHeapTuple(tuple, heap, false);
 	slot_getallattrs(heap);
 	if (source->below)
 	{
@@ -329,12 +301,59 @@ error_of(WmsFlow *flow, int64 number)
 }
 
 static void
-feed_or_skip(WmsFlow *flow, FlowSource *source, const WmsChange *change, const char *error)
+feed_new(WmsFlow *flow, FlowSource *source, const WmsChange *change)
 {
-	if (error == NULL)
-		feed_row(flow, source, change);
-	else
-		put_aside(flow, row_of(flow, number_row(flow, source, change)), WMS_REASON_ERROR, error);
+	HeapTuple	tuple = wms_flow_fit_row(source, change->shape, (HeapTuple) &change->tuple, true);
+
+	feed_row(flow, source, tuple, number_row(flow, source, tuple));
+}
+
+static void
+feed_old(WmsFlow *flow, FlowSource *source, const WmsChange *change)
+{
+	HeapTuple	tuple = wms_flow_fit_row(source, change->shape, (HeapTuple) &change->old, true);
+	int64		ord = number_row(flow, source, tuple);
+
+	row_of(flow, ord)->retract = true;
+	row_of(flow, ord)->paired = (change->kind == WMS_CHANGE_UPDATE);
+	feed_row(flow, source, tuple, ord);
+}
+
+/* A change that failed before. */
+static void
+skip_change(WmsFlow *flow, FlowSource *source, const WmsChange *change, const char *error)
+{
+	const HeapTupleData *row = change->tuple.t_data ? &change->tuple : &change->old;
+	HeapTuple	tuple;
+
+	if (row->t_data == NULL)
+	{
+		flow->progress->counters[WMS_COUNT_ERROR]++;
+		return;
+	}
+	tuple = wms_flow_fit_row(source, change->shape, (HeapTuple) row, false);
+	put_aside(flow, row_of(flow, number_row(flow, source, tuple)), WMS_REASON_ERROR, error);
+}
+
+static void
+feed_change(WmsFlow *flow, FlowSource *source, const WmsChange *change)
+{
+	if (change->kind != WMS_CHANGE_INSERT)
+	{
+		if (flow->def->on_change == WMS_CHANGE_ERROR)
+			wms_flow_refuse_change(source, change);
+		if (change->kind == WMS_CHANGE_TRUNCATE)
+		{
+			wms_flow_truncate(flow, source, change);
+			return;
+		}
+		wms_flow_check_change(source, change);
+		feed_old(flow, source, change);
+	}
+	if (change->kind == WMS_CHANGE_DELETE)
+		return;
+	flow->source_had_rows[source->plan->index] = true;
+	feed_new(flow, source, change);
 }
 
 void
@@ -350,13 +369,6 @@ wms_flow_failed_row(const WmsFlow *flow)
 	if (flow->single)
 		return flow->fed - 1;
 	return flow->buffered || wms_flow_ahead_waits(flow) ? -1 : flow->fed - 1;
-}
-
-static void
-count_change(WmsFlow *flow, const WmsChange *change, bool reads)
-{
-	if (reads)
-		flow->progress->counters[WMS_COUNT_CHANGED]++;
 }
 
 void
@@ -375,16 +387,20 @@ wms_flow_row(WmsFlow *flow, const WmsChange *change)
 		if (source->plan->relid != change->shape->relid)
 			continue;
 		reads = true;
-		if (change->kind != WMS_CHANGE_INSERT)
+		if (change->kind == WMS_CHANGE_INSERT)
+		{
+			flow->progress->source_rows[i]++;
+			flow->source_had_rows[i] = true;
+		}
+		else if (flow->def->on_change == WMS_CHANGE_IGNORE)
 			continue;
-		flow->progress->source_rows[i]++;
-		flow->source_had_rows[i] = true;
-		feed_or_skip(flow, source, change, error);
+		if (error)
+			skip_change(flow, source, change, error);
+		else
+			feed_change(flow, source, change);
 	}
-	if (reads && change->kind == WMS_CHANGE_INSERT)
-		flow->progress->counters[WMS_COUNT_INPUT]++;
-	else
-		count_change(flow, change, reads);
+	if (reads)
+		flow->progress->counters[change->kind == WMS_CHANGE_INSERT ? WMS_COUNT_INPUT : WMS_COUNT_CHANGED]++;
 	if (!flow->buffered)
 		settle_rows(flow);
 	MemoryContextSwitchTo(old);

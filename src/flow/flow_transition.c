@@ -12,6 +12,10 @@
  * ours stands in, with nothing but the memory contexts that they use.  Functions that need more than
  * that (ordered sets) never come here.
  *
+ * Where rows are taken back (op->retracts), an aggregate runs in its moving form: the inverse transition function undoes a row.  As in
+ * a moving window frame, the number of values that went in is counted, and when the last one goes the state begins anew; one
+ * more count, after the last aggregate, is that of the group's rows.
+ *
  * A final function that may scribble on its state gets a copy, for the state lives on.
  */
 #include "postgres.h"
@@ -52,31 +56,68 @@ make_call(FmgrInfo *fn, int nargs, Oid collation, WmsFlow *flow)
 	return call;
 }
 
+/* The parts of an aggregate that make its form: the ordinary one, or the moving one. */
+typedef struct AggForm
+{
+	Oid			transfn;
+	Oid			inversefn;		/* InvalidOid: none */
+	Oid			finalfn;
+	bool		final_extra;
+	char		final_modify;
+	Oid			transtype;
+	AttrNumber	initial;		/* column of pg_aggregate */
+} AggForm;
+
+static AggForm
+form_of(Form_pg_aggregate form, bool moving)
+{
+	AggForm		plain = {form->aggtransfn, InvalidOid, form->aggfinalfn, form->aggfinalextra, form->aggfinalmodify,
+	form->aggtranstype, Anum_pg_aggregate_agginitval};
+	AggForm		inverse = {form->aggmtransfn, form->aggminvtransfn, form->aggmfinalfn, form->aggmfinalextra, form->aggmfinalmodify,
+	form->aggmtranstype, Anum_pg_aggregate_aggminitval};
+
+	return moving ? inverse : plain;
+}
+
 static void
-prepare_functions(FlowOp *op, FlowAgg *agg, Form_pg_aggregate form, Oid *argtypes)
+prepare_transitions(FlowOp *op, FlowAgg *agg, const AggForm *parts, Oid *argtypes)
 {
 	Aggref	   *aggref = agg->aggref;
 	Expr	   *expr,
 			   *inverse;
 
 	build_aggregate_transfn_expr(argtypes, agg->nargs, 0, aggref->aggvariadic, agg->transtype,
-								 aggref->inputcollid, form->aggtransfn, InvalidOid, &expr, &inverse);
-	fmgr_info(form->aggtransfn, &agg->transfn);
+								 aggref->inputcollid, parts->transfn, parts->inversefn, &expr, &inverse);
+	fmgr_info(parts->transfn, &agg->transfn);
 	fmgr_info_set_expr((Node *) expr, &agg->transfn);
 	agg->trans_call = make_call(&agg->transfn, agg->nargs + 1, aggref->inputcollid, op->flow);
+	if (!OidIsValid(parts->inversefn))
+		return;
+	fmgr_info(parts->inversefn, &agg->inversefn);
+	fmgr_info_set_expr((Node *) inverse, &agg->inversefn);
+	agg->inverse_call = make_call(&agg->inversefn, agg->nargs + 1, aggref->inputcollid, op->flow);
+}
 
-	agg->has_final = OidIsValid(form->aggfinalfn);
-	agg->final_scribbles = form->aggfinalmodify != AGGMODIFY_READ_ONLY;
-	agg->nfinal = form->aggfinalextra ? agg->nargs + 1 : 1;
+static void
+prepare_functions(FlowOp *op, FlowAgg *agg, Form_pg_aggregate form, const AggForm *parts, Oid *argtypes)
+{
+	Aggref	   *aggref = agg->aggref;
+	Expr	   *expr,
+			   *inverse;
+
+	prepare_transitions(op, agg, parts, argtypes);
+	agg->has_final = OidIsValid(parts->finalfn);
+	agg->final_scribbles = parts->final_modify != AGGMODIFY_READ_ONLY;
+	agg->nfinal = parts->final_extra ? agg->nargs + 1 : 1;
 	if (agg->has_final)
 	{
 		build_aggregate_finalfn_expr(argtypes, agg->nfinal, agg->transtype, aggref->aggtype,
-									 aggref->inputcollid, form->aggfinalfn, &expr);
-		fmgr_info(form->aggfinalfn, &agg->finalfn);
+									 aggref->inputcollid, parts->finalfn, &expr);
+		fmgr_info(parts->finalfn, &agg->finalfn);
 		fmgr_info_set_expr((Node *) expr, &agg->finalfn);
 		agg->final_call = make_call(&agg->finalfn, agg->nfinal, aggref->inputcollid, op->flow);
 	}
-	if (OidIsValid(form->aggcombinefn))
+	if (OidIsValid(form->aggcombinefn) && !OidIsValid(parts->inversefn))
 	{
 		Oid			two[2] = {agg->transtype, agg->transtype};
 
@@ -98,9 +139,9 @@ prepare_functions(FlowOp *op, FlowAgg *agg, Form_pg_aggregate form, Oid *argtype
 }
 
 static void
-prepare_initial(FlowAgg *agg, HeapTuple tuple)
+prepare_initial(FlowAgg *agg, HeapTuple tuple, AttrNumber column)
 {
-	Datum		initial = SysCacheGetAttr(AGGFNOID, tuple, Anum_pg_aggregate_agginitval, &agg->initial_null);
+	Datum		initial = SysCacheGetAttr(AGGFNOID, tuple, column, &agg->initial_null);
 	Oid			input,
 				ioparam;
 
@@ -116,12 +157,14 @@ wms_flow_fast_prepare(FlowOp *op, FlowAgg *agg, WmsAggPlan *plan, int column)
 	Aggref	   *aggref = plan->aggref;
 	HeapTuple	tuple = SearchSysCache1(AGGFNOID, ObjectIdGetDatum(aggref->aggfnoid));
 	Form_pg_aggregate form;
+	AggForm		parts;
 	Oid			argtypes[FUNC_MAX_ARGS];
 	ListCell   *lc;
 
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for aggregate %u", aggref->aggfnoid);
 	form = (Form_pg_aggregate) GETSTRUCT(tuple);
+	parts = form_of(form, plan->inverse);
 	agg->aggref = aggref;
 	agg->column = column;
 	agg->args = palloc0(sizeof(int) * Max(list_length(aggref->args), 1));
@@ -129,12 +172,12 @@ wms_flow_fast_prepare(FlowOp *op, FlowAgg *agg, WmsAggPlan *plan, int column)
 		agg->args[agg->nargs++] = input_column(lfirst_node(TargetEntry, lc)->expr);
 	agg->filter = aggref->aggfilter ? input_column(aggref->aggfilter) : -1;
 	get_aggregate_argtypes(aggref, argtypes);
-	agg->transtype = resolve_aggregate_transtype(aggref->aggfnoid, form->aggtranstype, argtypes, agg->nargs);
+	agg->transtype = resolve_aggregate_transtype(aggref->aggfnoid, parts.transtype, argtypes, agg->nargs);
 	get_typlenbyval(agg->transtype, &agg->translen, &agg->transbyval);
 	agg->internal = (agg->transtype == INTERNALOID);
 	agg->counts = (form->aggtransfn == F_INT8INC || form->aggtransfn == F_INT8INC_ANY);
-	prepare_functions(op, agg, form, argtypes);
-	prepare_initial(agg, tuple);
+	prepare_functions(op, agg, form, &parts, argtypes);
+	prepare_initial(agg, tuple, parts.initial);
 	ReleaseSysCache(tuple);
 }
 
@@ -175,20 +218,24 @@ copy_state(FlowOp *op, FlowAgg *agg, Datum value)
 	return copy;
 }
 
+static void
+begin_state(FlowOp *op, FlowAgg *agg, FlowState *state)
+{
+	state->isnull = agg->initial_null;
+	state->no_value = agg->initial_null;
+	state->value = agg->initial_null ? (Datum) 0 : copy_state(op, agg, agg->initial);
+	state->owned = !agg->initial_null && !agg->transbyval;
+	state->nvalues = 0;
+}
+
 FlowState *
 wms_flow_states_new(FlowOp *op)
 {
-	FlowState  *states = MemoryContextAlloc(state_context(op), sizeof(FlowState) * Max(op->nfast, 1));
+	FlowState  *states = MemoryContextAlloc(state_context(op), sizeof(FlowState) * (op->nfast + 1));
 
 	for (int i = 0; i < op->nfast; i++)
-	{
-		FlowAgg    *agg = &op->fast[i];
-
-		states[i].isnull = agg->initial_null;
-		states[i].no_value = agg->initial_null;
-		states[i].value = agg->initial_null ? (Datum) 0 : copy_state(op, agg, agg->initial);
-		states[i].owned = !agg->initial_null && !agg->transbyval;
-	}
+		begin_state(op, &op->fast[i], &states[i]);
+	states[op->nfast].nvalues = 0;
 	return states;
 }
 
@@ -222,15 +269,23 @@ deserialize_state(FlowOp *op, FlowAgg *agg, Datum value)
 	return state;
 }
 
+/* The counts at the end of a value. */
+static Size
+counts_size(FlowOp *op)
+{
+	return op->retracts ? sizeof(int64) * (op->nfast + 1) : 0;
+}
+
 FlowState *
 wms_flow_states_load(FlowOp *op, const char *value, uint32 len)
 {
-	FlowState  *states = MemoryContextAlloc(state_context(op), sizeof(FlowState) * Max(op->nfast, 1));
+	FlowState  *states = MemoryContextAlloc(state_context(op), sizeof(FlowState) * (op->nfast + 1));
 	Datum		values[FUNC_MAX_ARGS];
 	bool		isnull[FUNC_MAX_ARGS];
 	Datum	   *v = op->nfast <= FUNC_MAX_ARGS ? values : palloc(sizeof(Datum) * op->nfast);
 	bool	   *n = op->nfast <= FUNC_MAX_ARGS ? isnull : palloc(sizeof(bool) * op->nfast);
-	const char *bits = value + len - (op->nfast + 7) / 8;
+	const char *counts = value + len - counts_size(op);
+	const char *bits = counts - (op->nfast + 7) / 8;
 
 	wms_unpack(value, op->state_desc, v, n);
 	for (int i = 0; i < op->nfast; i++)
@@ -247,7 +302,22 @@ wms_flow_states_load(FlowOp *op, const char *value, uint32 len)
 		else
 			states[i].value = copy_state(op, agg, v[i]);
 	}
+	for (int i = 0; i <= op->nfast && op->retracts; i++)
+		memcpy(&states[i].nvalues, counts + sizeof(int64) * i, sizeof(int64));
 	return states;
+}
+
+/* Rows of a group, where they can be taken back. */
+int64
+wms_flow_states_rows(FlowOp *op, const WmsEntry *entry)
+{
+	int64		rows = 0;
+
+	if (entry->work)
+		return ((FlowState *) entry->work)[op->nfast].nvalues;
+	if (entry->value_len > 0)
+		memcpy(&rows, entry->value + entry->value_len - sizeof(int64), sizeof(int64));
+	return rows;
 }
 
 void
@@ -277,6 +347,8 @@ wms_flow_states_encode(FlowOp *op, FlowState *states, StringInfo value)
 			bits = 0;
 		}
 	}
+	for (int i = 0; i <= op->nfast && op->retracts; i++)
+		appendBinaryStringInfo(value, (char *) &states[i].nvalues, sizeof(int64));
 	pfree(v);
 	pfree(n);
 }
@@ -323,6 +395,7 @@ advance(FlowOp *op, FlowAgg *agg, FlowState *state, TupleTableSlot *slot)
 		if (agg->transfn.fn_strict && call->args[i + 1].isnull)
 			return;
 	}
+	state->nvalues++;
 	if (agg->transfn.fn_strict)
 	{
 		if (state->no_value)
@@ -348,16 +421,22 @@ advance(FlowOp *op, FlowAgg *agg, FlowState *state, TupleTableSlot *slot)
 		replace_state(op, agg, state, value, call->isnull);
 }
 
+static bool
+filtered_out(const FlowAgg *agg, TupleTableSlot *slot)
+{
+	return agg->filter >= 0 && (slot->tts_isnull[agg->filter] || !DatumGetBool(slot->tts_values[agg->filter]));
+}
+
 /* One row into all states.  Runs in the row's memory. */
 void
 wms_flow_states_advance(FlowOp *op, FlowState *states, TupleTableSlot *slot)
 {
+	states[op->nfast].nvalues++;
 	for (int i = 0; i < op->nfast; i++)
 	{
 		FlowAgg    *agg = &op->fast[i];
 
-		if (agg->filter >= 0 &&
-			(slot->tts_isnull[agg->filter] || !DatumGetBool(slot->tts_values[agg->filter])))
+		if (filtered_out(agg, slot))
 			continue;
 		if (agg->counts)
 		{
@@ -366,6 +445,54 @@ wms_flow_states_advance(FlowOp *op, FlowState *states, TupleTableSlot *slot)
 		}
 		else
 			advance(op, agg, &states[i], slot);
+	}
+}
+
+static void
+take_back(FlowOp *op, FlowAgg *agg, FlowState *state, TupleTableSlot *slot)
+{
+	FunctionCallInfo call = agg->inverse_call;
+	Datum		value;
+
+	for (int i = 0; i < agg->nargs; i++)
+	{
+		call->args[i + 1].value = slot->tts_values[agg->args[i]];
+		call->args[i + 1].isnull = slot->tts_isnull[agg->args[i]];
+		if (agg->transfn.fn_strict && call->args[i + 1].isnull)
+			return;
+	}
+	if (--state->nvalues <= 0)
+	{
+		begin_state(op, agg, state);
+		return;
+	}
+	call->args[0].value = state->value;
+	call->args[0].isnull = state->isnull;
+	call->isnull = false;
+	value = FunctionCallInvoke(call);
+	if (call->isnull)
+		elog(ERROR, "inverse transition function %u has lost its state", agg->inversefn.fn_oid);
+	if (agg->transbyval)
+		state->value = value;
+	else if (DatumGetPointer(value) != DatumGetPointer(state->value))
+		replace_state(op, agg, state, value, false);
+}
+
+/* One row out of all states; it went in before, as it is now. */
+void
+wms_flow_states_retract(FlowOp *op, FlowState *states, TupleTableSlot *slot)
+{
+	states[op->nfast].nvalues--;
+	for (int i = 0; i < op->nfast; i++)
+	{
+		FlowAgg    *agg = &op->fast[i];
+
+		if (filtered_out(agg, slot))
+			continue;
+		if (!agg->counts)
+			take_back(op, agg, &states[i], slot);
+		else if (agg->nargs == 0 || !slot->tts_isnull[agg->args[0]])
+			states[i].value = Int64GetDatum(DatumGetInt64(states[i].value) - 1);
 	}
 }
 

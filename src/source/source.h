@@ -55,7 +55,9 @@ typedef struct WmsChange
 	WmsChangeKind kind;
 	const WmsRowShape *shape;	/* the table; for TRUNCATE too */
 	HeapTupleData tuple;		/* INSERT, UPDATE: the new row; t_data NULL otherwise. Flat: nothing toasted outside */
-	HeapTupleData old;			/* UPDATE, DELETE under REPLICA IDENTITY FULL: the whole old row; t_data NULL otherwise */
+	HeapTupleData old;			/* UPDATE, DELETE: the old row, whole under REPLICA IDENTITY FULL; t_data NULL if it was not logged */
+	bool		old_is_key;		/* old has only the columns of the replica identity, others stand as NULL */
+	bool		partial;		/* TRUNCATE of partitions, not of the table itself */
 	bool		missing_toast;	/* a toasted value of tuple could not be had (unchanged by an UPDATE without REPLICA IDENTITY
 								 * FULL, or the row is too large to be flat): it stands as NULL */
 	XLogRecPtr	end_lsn;		/* end of the commit record of its transaction: the stream's position after it */

@@ -223,6 +223,8 @@ wms_batch_next(WmsBatch *batch, WmsChange *change)
 	change->kind = (WmsChangeKind) record->kind;
 	change->shape = record->shape;
 	change->missing_toast = record->missing_toast;
+	change->old_is_key = record->old_is_key;
+	change->partial = record->partial;
 	change->end_lsn = part->end_lsn;
 	change->xid = part->xid;
 	change->commit_time = part->commit_time;

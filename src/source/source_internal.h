@@ -26,6 +26,8 @@ typedef struct WmsRecord
 	uint32		old_len;		/* 0: none */
 	uint8		kind;			/* WmsChangeKind */
 	bool		missing_toast;
+	bool		old_is_key;
+	bool		partial;
 } WmsRecord;
 
 extern WmsStage *wms_stage_make(void);
@@ -102,6 +104,8 @@ typedef struct WmsRows
 	HeapTuple	new_row;		/* NULL: none */
 	HeapTuple	old_row;		/* NULL: none */
 	bool		missing_toast;
+	bool		old_is_key;
+	bool		partial;		/* a TRUNCATE's */
 } WmsRows;
 
 /* Makes the rows flat; results that had to be built lie in the current context. */
@@ -121,6 +125,7 @@ typedef struct WmsMovedRow
 typedef struct WmsMove
 {
 	TransactionId xid;			/* subtransaction */
+	bool		old_is_key;
 	int			nleft;
 	WmsMovedRow left[FLEXIBLE_ARRAY_MEMBER];
 } WmsMove;

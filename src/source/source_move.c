@@ -103,6 +103,7 @@ wms_move_make(WmsWal *wal, TransactionId xid, const WmsSourceRel *rel, const Wms
 	WmsMove    *move = MemoryContextAlloc(wal->context, offsetof(WmsMove, left) + sizeof(WmsMovedRow) * rel->ntargets);
 
 	move->xid = xid;
+	move->old_is_key = rows->old_is_key;
 	move->nleft = 0;
 	for (int i = 0; i < rel->ntargets; i++)
 	{

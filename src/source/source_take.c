@@ -71,6 +71,8 @@ append(WmsWal *wal, WmsOpenTxn *open, TransactionId xid, WmsChangeKind kind, con
 	record.old_len = rows->old_row ? rows->old_row->t_len : 0;
 	record.kind = (uint8) kind;
 	record.missing_toast = rows->missing_toast;
+	record.old_is_key = rows->old_is_key;
+	record.partial = rows->partial;
 	wms_stage_append(stage_for(wal, open, xid), &record,
 					 rows->new_row ? rows->new_row->t_data : NULL,
 					 rows->old_row ? rows->old_row->t_data : NULL);
@@ -93,7 +95,7 @@ wms_take_end(WmsWal *wal, WmsOpenTxn *open)
 		return;
 	for (int i = 0; i < move->nleft; i++)
 	{
-		WmsRows		rows = {NULL, move->left[i].old_row, false};
+		WmsRows		rows = {.old_row = move->left[i].old_row,.old_is_key = move->old_is_key};
 
 		if (move->left[i].shape)
 			append(wal, open, move->xid, WMS_CHANGE_DELETE, move->left[i].shape, &rows);
@@ -135,6 +137,7 @@ append_built(WmsWal *wal, WmsOpenTxn *open, TransactionId xid, WmsChangeKind kin
 		if (moved)
 		{
 			converted.old_row = moved->old_row;
+			converted.old_is_key = move->old_is_key;
 			moved->shape = NULL;
 		}
 		append(wal, open, xid, moved ? WMS_CHANGE_UPDATE : kind, target->shape, &converted);
@@ -180,13 +183,13 @@ stage_rows(WmsWal *wal, WmsOpenTxn *open, TransactionId xid, const WmsSourceRel 
 {
 	WmsChangeKind kind = kind_of(change);
 	WmsMove    *move = *move_of(wal, open);
-	WmsRows		rows = {NULL, NULL, false};
+	WmsRows		rows = {0};
 
 	if (kind != WMS_CHANGE_DELETE)
 		rows.new_row = WmsChangeTuple(change->data.tp.newtuple);
-	/* Otherwise the old row is only a key, or not there. */
-	if (kind != WMS_CHANGE_INSERT && rel->identity_full)
+	if (kind != WMS_CHANGE_INSERT)
 		rows.old_row = WmsChangeTuple(change->data.tp.oldtuple);
+	rows.old_is_key = rows.old_row != NULL && !rel->identity_full;
 
 	if (moved)
 	{
@@ -244,11 +247,22 @@ wms_take_change(WmsWal *wal, WmsOpenTxn *open, Relation relation, ReorderBufferC
 		rel->passed_over = true;
 }
 
+static bool
+among(Oid relid, int nrelations, Relation relations[])
+{
+	for (int r = 0; r < nrelations; r++)
+	{
+		if (RelationGetRelid(relations[r]) == relid)
+			return true;
+	}
+	return false;
+}
+
 /* One TRUNCATE of a partitioned table names all its partitions too: each wanted table is told once. */
 void
 wms_take_truncate(WmsWal *wal, WmsOpenTxn *open, int nrelations, Relation relations[], ReorderBufferChange *change)
 {
-	WmsRows		none = {0};
+	WmsRows		rows = {0};
 	List	   *told = NIL;
 
 	for (int r = 0; r < nrelations; r++)
@@ -262,7 +276,8 @@ wms_take_truncate(WmsWal *wal, WmsOpenTxn *open, int nrelations, Relation relati
 			if (list_member_oid(told, shape->relid))
 				continue;
 			told = lappend_oid(told, shape->relid);
-			append(wal, open, change->txn->xid, WMS_CHANGE_TRUNCATE, shape, &none);
+			rows.partial = !among(shape->relid, nrelations, relations);
+			append(wal, open, change->txn->xid, WMS_CHANGE_TRUNCATE, shape, &rows);
 		}
 		if (open && rel->ntargets < rel->nlineage)
 			rel->passed_over = true;

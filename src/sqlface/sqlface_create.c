@@ -165,7 +165,7 @@ analyse(Creation *creation)
 {
 	const WmsStreamDef *def = &creation->def;
 	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.delay_us = def->delay_us,
-	.owner = creation->target->owner,.result = creation->target->relid};
+	.retract = def->on_change == WMS_CHANGE_RETRACT,.owner = creation->target->owner,.result = creation->target->relid};
 	WmsRefusal *refusal = NULL;
 	WmsStreamPlan *plan;
 	ListCell   *lc;

@@ -86,11 +86,7 @@ wms_face_output_mode(const char *value)
 WmsOnChange
 wms_face_on_change(const char *value)
 {
-	WmsOnChange on_change = (WmsOnChange) choice("on_change", value, change_names, lengthof(change_names));
-
-	if (on_change != WMS_CHANGE_IGNORE)
-		not_yet("on_change", value, "ignore");
-	return on_change;
+	return (WmsOnChange) choice("on_change", value, change_names, lengthof(change_names));
 }
 
 bool
@@ -120,6 +116,12 @@ wms_face_check_options(const WmsStreamDef *def)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("option \"close_when_idle\" needs \"idle_timeout\""),
 				 errhint("Say with idle_timeout after what time without rows a source is idle.")));
+	/* a row that was left out is not in any group; when it is taken back its time may be past */
+	if (def->on_change == WMS_CHANGE_RETRACT && def->max_future_us >= 0)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("option \"max_future\" cannot be combined with on_change => 'retract'"),
+				 errhint("Keep such rows out with a CHECK constraint of the table.")));
 	if (def->idle_us == 0)
 		bad_value("idle_timeout", "0", "Give a time above zero, or NULL to switch it off.");
 }
@@ -170,7 +172,15 @@ set_on_error(WmsStreamDef *def, const char *value)
 static void
 set_on_change(WmsStreamDef *def, const char *value)
 {
-	def->on_change = value ? wms_face_on_change(value) : WMS_CHANGE_IGNORE;
+	WmsOnChange on_change = value ? wms_face_on_change(value) : WMS_CHANGE_IGNORE;
+
+	if (on_change != def->on_change && (on_change == WMS_CHANGE_RETRACT || def->on_change == WMS_CHANGE_RETRACT))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("on_change => 'retract' is fixed at the creation of a stream"),
+				 errdetail("The state of a stream that takes rows back is kept in another form."),
+				 errhint("Drop the stream, which keeps its result, and create it again.")));
+	def->on_change = on_change;
 }
 
 static void
@@ -184,7 +194,7 @@ static WmsStreamPlan *
 plan_with(const WmsStreamDef *def)
 {
 	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.delay_us = def->delay_us,
-	.owner = def->owner,.result = def->stream};
+	.retract = def->on_change == WMS_CHANGE_RETRACT,.owner = def->owner,.result = def->stream};
 	WmsRefusal *refusal = NULL;
 	WmsStreamPlan *plan;
 	WmsFaceOwner scope;

@@ -49,8 +49,9 @@ append_value(StringInfo text, Form_pg_attribute att, Datum value, bool isnull)
 	appendStringInfoString(text, "...");
 }
 
+/* only_key: other columns are not known, and stand as NULL. */
 static void
-append_row(StringInfo text, TupleDesc desc, HeapTuple tuple)
+append_row(StringInfo text, TupleDesc desc, HeapTuple tuple, bool only_key)
 {
 	Datum	   *values = palloc(sizeof(Datum) * desc->natts);
 	bool	   *isnull = palloc(sizeof(bool) * desc->natts);
@@ -62,10 +63,12 @@ append_row(StringInfo text, TupleDesc desc, HeapTuple tuple)
 	{
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
-		if (att->attisdropped)
+		if (att->attisdropped || (only_key && isnull[i]))
 			continue;
 		appendStringInfoString(text, separator);
 		separator = ", ";
+		if (only_key)
+			appendStringInfo(text, "%s=", NameStr(att->attname));
 		append_value(text, att, values[i], isnull[i]);
 	}
 	appendStringInfoChar(text, ')');
@@ -79,7 +82,7 @@ find_row(WmsRunner *runner, WmsBatch *batch, int64 row, WmsChange *change)
 	for (int64 i = 0; i <= row; i++)
 		if (!wms_batch_next(batch, change))
 			return false;
-	return change->tuple.t_data != NULL;
+	return change->tuple.t_data != NULL || change->old.t_data != NULL;
 }
 
 static void
@@ -92,7 +95,10 @@ write_row(WmsRunner *runner, const WmsChange *change, StringInfo text)
 	wms_become_owner(runner->def, &scope);
 	wms_batch_clock_start();
 	MemoryContextSwitchTo(wms_batch_context);
-	append_row(text, change->shape->desc, (HeapTuple) &change->tuple);
+	if (change->tuple.t_data)
+		append_row(text, change->shape->desc, (HeapTuple) &change->tuple, false);
+	else
+		append_row(text, change->shape->desc, (HeapTuple) &change->old, change->old_is_key);
 	(void) wms_batch_clock_stop();
 	wms_leave_owner(&scope);
 	PopActiveSnapshot();
