@@ -168,6 +168,112 @@ CREATE SEQUENCE seq;
 SELECT wmstream.create_stream('s', 'SELECT last_value FROM seq');
 SELECT wmstream.create_stream('s', 'SELECT * FROM generate_series(1, 3) g');
 
+-- Every argument of a window: months, zero, negative, NULL, not constant, too large.
+\set wm 'WHERE wmstream.watermark(ts, ''1 s'')'
+ALTER TABLE l ADD gap interval;
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''1 day'', ''1 month'') AS w ' || :'wm' || ' GROUP BY w');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''1 day'', ''1 day'', ''1 month'') AS w ' || :'wm' || ' GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.cumulate_window(ts, ''1 month'', ''60 days'') AS w ' || :'wm' || ' GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.cumulate_window(ts, ''1 s'', ''1 year'') AS w ' || :'wm' || ' GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.cumulate_window(ts, ''1 s'', ''2 s'', ''1 month'') AS w ' || :'wm' || ' GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, k, count(*) AS n FROM l, wmstream.session_window(ts, ''1 month'') AS w ' || :'wm' || ' GROUP BY w, k');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''1 day'', ''0'') AS w ' || :'wm' || ' GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.cumulate_window(ts, ''0'', ''1 s'') AS w ' || :'wm' || ' GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.cumulate_window(ts, ''-1 s'', ''1 s'') AS w ' || :'wm' || ' GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.cumulate_window(ts, ''1 s'', ''0'') AS w ' || :'wm' || ' GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.cumulate_window(ts, ''2 s'', ''1 s'') AS w ' || :'wm' || ' GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, k, count(*) AS n FROM l, wmstream.session_window(ts, ''0'') AS w ' || :'wm' || ' GROUP BY w, k');
+SELECT wmstream.create_stream('s', 'SELECT w, k, count(*) AS n FROM l, wmstream.session_window(ts, ''-1 s'') AS w ' || :'wm' || ' GROUP BY w, k');
+SELECT wmstream.create_stream('s', 'SELECT w, k, count(*) AS n FROM l, wmstream.session_window(ts, NULL) AS w ' || :'wm' || ' GROUP BY w, k');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''1 day'', NULL) AS w ' || :'wm' || ' GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''1 day'', ''1 day'', NULL) AS w ' || :'wm' || ' GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''1 day'', ''1 day'', gap) AS w ' || :'wm' || ' GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''100000001 days'') AS w ' || :'wm' || ' GROUP BY w');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, k, count(*) AS n FROM l, wmstream.session_window(ts, random() * interval ''1 s'') AS w ' || :'wm' || ' GROUP BY w, k');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(txt, ''1 day'') AS w ' || :'wm' || ' GROUP BY w');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT l.id, r.id AS rid FROM l JOIN r ON l.k = r.k AND wmstream.window(l.ts, ''10 s'', ''5 s'') = wmstream.window(r.ts, ''10 s'', ''5 s'') WHERE wmstream.watermark(l.ts, ''1 s'') AND wmstream.watermark(r.ts, ''1 s'')');
+\echo :SQLSTATE
+
+-- Sessions.
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.session_window(ts, ''1 s'') AS w ' || :'wm' || ' GROUP BY w');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, k, count(*) AS n FROM l, wmstream.session_window(ts, ''1 s'') AS w ' || :'wm' || ' GROUP BY w, k', output_mode => 'update');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT lower(w) AS a, k, count(*) AS n FROM l, wmstream.session_window(ts, ''1 s'') AS w ' || :'wm' || ' GROUP BY lower(w), k');
+SELECT wmstream.create_stream('s', 'SELECT w, k FROM l, wmstream.session_window(ts, ''1 s'') AS w ' || :'wm');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT DISTINCT w, k FROM l, wmstream.session_window(ts, ''1 s'') AS w ' || :'wm');
+
+-- Windows of the clock.
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM (SELECT 1 FROM l WHERE wmstream.watermark(ts, NULL) UNION ALL SELECT 1 FROM r WHERE wmstream.watermark(ts, NULL)) u, wmstream.window(now(), ''5 s'') AS w GROUP BY w');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(clock_timestamp(), ''5 s'') AS w GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(now() - interval ''1 s'', ''5 s'') AS w GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT DISTINCT w FROM l, wmstream.window(now(), ''5 s'') AS w');
+
+-- Two event times, or two windows, in one operator.
+SELECT wmstream.create_stream('s', 'SELECT l.ts, r.ts AS ts2, count(*) AS n FROM l JOIN r ON l.k = r.k AND l.ts = r.ts + interval ''1 s'' WHERE wmstream.watermark(l.ts, ''1 s'') AND wmstream.watermark(r.ts, ''1 s'') GROUP BY l.ts, r.ts');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT DISTINCT l.ts, r.ts AS ts2 FROM l JOIN r ON l.k = r.k AND l.ts = r.ts + interval ''1 s'' WHERE wmstream.watermark(l.ts, ''1 s'') AND wmstream.watermark(r.ts, ''1 s'')');
+SELECT wmstream.create_stream('s', 'SELECT DISTINCT w, x FROM l, wmstream.window(ts, ''1 s'') AS w, wmstream.window(ts, ''2 s'') AS x ' || :'wm');
+\echo :SQLSTATE
+
+-- DISTINCT and joins in other modes, joins that cannot be.
+SELECT wmstream.create_stream('s', 'SELECT DISTINCT k FROM l', output_mode => 'update');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT DISTINCT k FROM l', output_mode => 'complete');
+SELECT wmstream.create_stream('s', 'SELECT k FROM l ' || :'wm' || ' UNION SELECT k FROM r ' || :'wm', output_mode => 'update');
+SELECT wmstream.create_stream('s', 'SELECT DISTINCT ON (k) k, id FROM l ' || :'wm' || ' ORDER BY k, ts');
+\echo :SQLSTATE
+\set both 'WHERE wmstream.watermark(l.ts, ''1 s'') AND wmstream.watermark(r.ts, ''1 s'')'
+SELECT wmstream.create_stream('s', 'SELECT l.id, r.id AS rid FROM l JOIN r ON l.k = r.k AND l.ts BETWEEN r.ts AND r.ts + interval ''1 month'' ' || :'both');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT l.id, r.id AS rid FROM l JOIN r ON l.k = r.k AND l.ts = r.ts ' || :'both', output_mode => 'update');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT l.id, r.id AS rid FROM l JOIN r ON l.k = r.k AND l.ts = r.ts ' || :'both', output_mode => 'complete');
+SELECT wmstream.create_stream('s', 'SELECT l.id, r.id AS rid FROM l JOIN r ON l.k < r.k AND l.ts BETWEEN r.ts AND r.ts + interval ''1 s'' ' || :'both');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT l.id, r.id AS rid FROM l LEFT JOIN r ON l.k = r.k ' || :'both');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT d.id FROM dim d LEFT JOIN l ON d.k = l.k WHERE wmstream.watermark(l.ts, ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT l.id, (SELECT max(v) FROM r WHERE r.k = l.k AND wmstream.watermark(r.ts, ''1 s'')) AS m FROM l WHERE wmstream.watermark(l.ts, ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT l.id FROM l WHERE wmstream.watermark(l.ts, ''1 s'') AND l.k NOT IN (SELECT k FROM r WHERE wmstream.watermark(r.ts, ''1 s''))');
+SELECT wmstream.create_stream('s', 'SELECT x.id FROM dim d, LATERAL (SELECT * FROM l WHERE l.k = d.k AND wmstream.watermark(ts, ''1 s'')) x');
+\echo :SQLSTATE
+
+-- More of the clauses, wherever they stand.
+SELECT wmstream.create_stream('s', 'SELECT k, count(*) AS n FROM l GROUP BY CUBE (k)', output_mode => 'complete');
+SELECT wmstream.create_stream('s', 'SELECT id FROM l FOR NO KEY UPDATE SKIP LOCKED');
+SELECT wmstream.create_stream('s', 'SELECT id FROM (SELECT * FROM l FOR SHARE) x');
+SELECT wmstream.create_stream('s', 'SELECT id FROM l FETCH FIRST 3 ROWS ONLY');
+SELECT wmstream.create_stream('s', 'SELECT k, count(*) AS n FROM l GROUP BY k ORDER BY n LIMIT random()::int', output_mode => 'complete');
+SELECT wmstream.create_stream('s', 'WITH x AS (INSERT INTO dim VALUES (1) RETURNING id) SELECT l.id FROM l, x ' || :'wm');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT id INTO other FROM l');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, sum(v * random()) AS n FROM l, wmstream.window(ts, ''1 s'') AS w ' || :'wm' || ' GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, sum(v) * random() AS n FROM l, wmstream.window(ts, ''1 s'') AS w ' || :'wm' || ' GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, sum(v) AS n FROM l, wmstream.window(ts, ''1 s'') AS w ' || :'wm' || ' GROUP BY w HAVING random() > 0.5');
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE ctid IS NOT NULL');
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(ts, interval ''1 s'' * random())');
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(ts + random() * interval ''1 s'', ''1 s'')');
+SELECT wmstream.create_stream('s', 'SELECT k, count(*) AS n FROM l GROUP BY k HAVING wmstream.watermark(max(ts), ''1 s'')', output_mode => 'update');
+SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(date_trunc(''day'', ts), ''1 s'')');
+
+-- What is temporary cannot be read beside a stream either: its worker is another session.
+CREATE TEMP VIEW passing_view AS SELECT * FROM dim;
+SELECT wmstream.create_stream('s', 'SELECT l.id FROM l LEFT JOIN passing p ON p.ts = l.ts ' || replace(:'wm', 'ts', 'l.ts'));
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT l.id FROM l ' || :'wm' || ' AND k IN (SELECT k FROM passing_view)');
+SELECT wmstream.create_stream('s', 'SELECT id FROM (SELECT l.id, l.ts FROM l WHERE ts NOT IN (TABLE passing)) x ' || :'wm');
+
 -- Errors that Postgres raises itself point into the definition.
 SELECT wmstream.create_stream('s', 'SELECT idd FROM l');
 \echo :SQLSTATE

@@ -250,11 +250,12 @@ time_about(JoinCut *j, int s, Node *expr)
 	return about;
 }
 
+/* A side's own range table: only there entries know of columns that were added to carry the event time. */
 static const char *
-column_name(JoinCut *j, Node *expr, int n)
+column_name(const Side *side, Node *expr, int n)
 {
 	if (IsA(expr, Var) && ((Var *) expr)->varattno > 0)
-		return get_rte_attribute_name(rt_fetch(((Var *) expr)->varno, j->query->rtable), ((Var *) expr)->varattno);
+		return get_rte_attribute_name(rt_fetch(((Var *) expr)->varno, side->query->rtable), ((Var *) expr)->varattno);
 	return psprintf("column %d", n);
 }
 
@@ -267,7 +268,7 @@ add_column(JoinCut *j, int s, Node *expr, const AnTime *about)
 	if (about)
 		*copy = *about;
 	side->about = lappend(side->about, copy);
-	return wms_an_add_column(&side->tlist, copyObject(expr), column_name(j, expr, list_length(side->tlist) + 1))->resno;
+	return wms_an_add_column(&side->tlist, copyObject(expr), column_name(side, expr, list_length(side->tlist) + 1))->resno;
 }
 
 /* The column that holds an expression; about: what is known of it, NULL: see for yourself. */

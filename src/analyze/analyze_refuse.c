@@ -259,6 +259,13 @@ wms_no_such_table(Analysis *a, const char *name, const char *kind, const char *h
 }
 
 void
+wms_no_temporary_table(Analysis *a, const char *name)
+{
+	SAY_NO(a, ERRCODE_WRONG_OBJECT_TYPE, -1, "Streams run in other sessions, which cannot read it. Use an ordinary table or view.",
+		   "\"%s\" is temporary and cannot be read by a stream", name);
+}
+
+void
 wms_no_own_result(Analysis *a, const char *name)
 {
 	SAY_NO(a, ERRCODE_INVALID_OBJECT_DEFINITION, -1, "Write into another table.", "a stream cannot read its own result \"%s\"", name);

@@ -703,6 +703,21 @@ wms_an_find_sources(Analysis *a, Query *query)
 
 /* ---------------------------------------------------------------- static tables */
 
+/* Also a view that was looked into: the definition depends on it, and it goes with the session. */
+static void
+check_not_temporary(Analysis *a, List *rtable)
+{
+	ListCell   *lc;
+
+	foreach(lc, rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		if (rte->rtekind == RTE_RELATION && get_rel_persistence(rte->relid) == RELPERSISTENCE_TEMP)
+			wms_no_temporary_table(a, get_rel_name(rte->relid));
+	}
+}
+
 static bool
 static_walker(Node *node, void *arg)
 {
@@ -716,6 +731,7 @@ static_walker(Node *node, void *arg)
 		Bitmapset  *used = wms_an_used_rtes(query);
 		int			i = -1;
 
+		check_not_temporary(a, query->rtable);
 		while ((i = bms_next_member(used, i)) >= 0)
 		{
 			RangeTblEntry *rte = rt_fetch(i, query->rtable);

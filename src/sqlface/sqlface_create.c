@@ -87,7 +87,8 @@ required_arg(FunctionCallInfo fcinfo, int arg, const char *name)
 	if (PG_ARGISNULL(arg))
 		ereport(ERROR,
 				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
-				 errmsg("%s of a stream cannot be NULL", name)));
+				 errmsg("%s of a stream cannot be NULL", name),
+				 errhint("Give the name of a table and the text of one SELECT.")));
 	return text_arg(fcinfo, arg, NULL);
 }
 
@@ -135,7 +136,8 @@ lock_extension(void)
 	if (!OidIsValid(extension) || wms_extension_oid() != extension)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("extension \"wmstream\" is not installed in this database")));
+				 errmsg("extension \"wmstream\" is not installed in this database"),
+				 errhint("Run CREATE EXTENSION wmstream.")));
 }
 
 /* Is the target a stream already?  ERROR unless that was said to be fine. */

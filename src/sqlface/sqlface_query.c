@@ -50,7 +50,8 @@ check_plain_select(const Query *query)
 	if (query->hasModifyingCTE)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("the query of a stream cannot change data in WITH")));
+				 errmsg("the query of a stream cannot change data in WITH"),
+				 errhint("Write rows by a trigger of the result table, which runs as its owner.")));
 }
 
 Query *

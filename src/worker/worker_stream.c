@@ -522,6 +522,8 @@ can_run(WmsRunner *runner, TimestampTz now)
 static bool
 wake_up(WmsRunner *runner)
 {
+	int			retries = runner->retries;
+	int			timeouts = runner->timeouts;
 	bool		ok;
 
 	if (runner->queue != NIL)
@@ -531,6 +533,9 @@ wake_up(WmsRunner *runner)
 	ok = wms_run_batch(runner, NULL, WMS_TIME_MIN);
 	if (ok && runner->has_position)
 	{
+		/* this is not yet what it was blocked by: a firing that fails each time must not count as the first one each time */
+		runner->retries = retries;
+		runner->timeouts = timeouts;
 		runner->status = WMS_RUNNING;
 		wms_stream_set_error(runner->slot, NULL);
 		announce(runner);

@@ -197,6 +197,17 @@ $node->psql($db, q{SELECT wmstream.resume('mallory_hourly')});
 consumes($node, $db, 'mallory_hourly', 'repaired and resumed, it goes on');
 is_sql($node, $db, 'SELECT count(*), sum(n) FROM mallory_hourly', ($next_id - 5) . '|' . ($next_id - 5), '... without loss');
 
+# A firing that no row asks for is judged in the same way: the batches without firing in between do not count for it.
+as('mallory', q{CREATE OR REPLACE FUNCTION spy_trigger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_catalog.pg_sleep(3600); RETURN NEW; END $$;
+	SELECT wmstream.advance_watermark('mallory_hourly', '2024-01-31 00:00+00')});
+becomes($node, $db, 'mallory_hourly', 'failed', 'a stream whose windows are closed by a command, slowly again and again, fails');
+as('mallory', q{CREATE OR REPLACE FUNCTION spy_trigger() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$});
+$node->safe_psql($db, q{SELECT wmstream.resume('mallory_hourly')});
+consumes($node, $db, 'mallory_hourly', '... and goes on, the command with it');
+is_sql($node, $db, 'SELECT count(*), sum(n) FROM mallory_hourly', ($next_id - 4) . '|' . ($next_id - 4), '... which closes all windows');
+is_sql($node, $db, q{SELECT watermark = '2024-01-31 00:00+00' FROM wmstream.stat_streams WHERE stream = 'mallory_hourly'::regclass}, 't', '... up to its time');
+$next_id = 24 * 31;
+
 # ---- code for the end of the transaction, planted from inside: refused, or run as the owner
 
 as('mallory', q{

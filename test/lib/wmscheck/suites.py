@@ -157,6 +157,10 @@ def fuzz(place):
     return tuple(map(sum, zip(*counts)))
 
 
+def odd(place):
+    return program(place, "odd", 10, "test/conformance/odd_run", "--seed", "1", "400")
+
+
 def realdata(place):
     return program(place, "realdata", 10, "test/realdata/run")
 
@@ -214,4 +218,4 @@ def print_some(lines):
         print("    " + line)
 
 
-SUITES = (lint, oracle, regress, isolation, tap, conformance, fuzz, realdata, crash)
+SUITES = (lint, oracle, regress, isolation, tap, conformance, fuzz, odd, realdata, crash)
