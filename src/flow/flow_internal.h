@@ -171,6 +171,8 @@ struct FlowOp
 	WmsTime		kept_to;
 	struct FlowJoin *join;		/* joins: flow_join.c */
 
+	WmsWindow	last_window;	/* first one of the last row's time, or its pane; empty: none yet */
+	WmsTime		last_pane_end;	/* where the last window with that pane ends */
 	FlowAhead  *ahead;			/* flow_ahead.c; NULL: rows never wait */
 	bool		looks_ahead;	/* they do in this batch */
 	uint8		row_marks;		/* of the row that is being worked on */

@@ -120,17 +120,16 @@ wms_flow_pane_next_end(FlowOp *op, WmsTime pane_start, WmsTime w)
 
 /* ---------------------------------------------------------------- rows */
 
-/* The bucket of a row's pane. */
+/* The bucket of a row's pane: often that of the row before. */
 void
 wms_flow_pane_bucket(FlowOp *op, WmsTime time, WmsWindow *bucket)
 {
-	WmsWindow	pane;
-	WmsTime		first,
-				last;
+	WmsTime		first;
 
-	pane_of(op, time, &pane, &first, &last);
-	bucket->start = pane.start;
-	bucket->end = last;
+	if (time < op->last_window.start || time >= op->last_window.end)
+		pane_of(op, time, &op->last_window, &first, &op->last_pane_end);
+	bucket->start = op->last_window.start;
+	bucket->end = op->last_pane_end;
 }
 
 /* ---------------------------------------------------------------- putting a window together */

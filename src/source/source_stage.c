@@ -38,6 +38,8 @@
 
 #define FIRST_BUFFER_SIZE	((Size) 8 * 1024)
 
+#define SPARE_CHUNKS		16
+
 typedef struct Chunk
 {
 	struct Chunk *next;
@@ -73,6 +75,8 @@ static MemoryContext stage_context = NULL;
 static ResourceOwner stage_owner = NULL;	/* lives as long as the process, as the files may */
 static dlist_head large_stages = DLIST_STATIC_INIT(large_stages);	/* those worth a file */
 static Size stage_memory = 0;	/* of all chunks of all stores */
+static Chunk *spare_chunks = NULL;	/* of LAST_CHUNK_SIZE: the next batch takes them, and the system need not clear new memory */
+static int	nspare_chunks = 0;
 
 WmsStage *
 wms_stage_make(void)
@@ -89,6 +93,31 @@ wms_stage_make(void)
 	return stage;
 }
 
+static Chunk *
+alloc_chunk(Size size)
+{
+	Chunk	   *chunk = spare_chunks;
+
+	if (chunk == NULL || size != LAST_CHUNK_SIZE)
+		return MemoryContextAllocHuge(stage_context, size);
+	spare_chunks = chunk->next;
+	nspare_chunks--;
+	return chunk;
+}
+
+static void
+free_chunk(Chunk *chunk)
+{
+	if (MAXALIGN(sizeof(Chunk)) + chunk->size != LAST_CHUNK_SIZE || nspare_chunks == SPARE_CHUNKS)
+	{
+		pfree(chunk);
+		return;
+	}
+	chunk->next = spare_chunks;
+	spare_chunks = chunk;
+	nspare_chunks++;
+}
+
 static void
 free_chunks(WmsStage *stage)
 {
@@ -98,7 +127,7 @@ free_chunks(WmsStage *stage)
 	{
 		Chunk	   *next = chunk->next;
 
-		pfree(chunk);
+		free_chunk(chunk);
 		chunk = next;
 	}
 	stage_memory -= stage->memory;
@@ -221,7 +250,7 @@ add_chunk(WmsStage *stage, Size needed)
 	Chunk	   *chunk;
 
 	make_room(size, limit);
-	chunk = MemoryContextAllocHuge(stage_context, MAXALIGN(sizeof(Chunk)) + size);
+	chunk = alloc_chunk(MAXALIGN(sizeof(Chunk)) + size);
 	chunk->next = NULL;
 	chunk->start = stage->end;
 	chunk->size = size;
