@@ -143,7 +143,6 @@ wms_flow_end(WmsFlow *flow)
 			wms_rowset_forget(flow->sources[i].raw);
 		wms_rowset_forget(flow->sources[i].in);
 		flow->sources[i].shape = NULL;
-		ExecClearTuple(flow->sources[i].heap_slot);
 		ExecClearTuple(flow->sources[i].in_slot);
 	}
 	for (int i = 0; i < flow->plan->nops; i++)

@@ -65,7 +65,6 @@ typedef struct FlowSource
 	WmsRowSet  *raw;
 	WmsRowSet  *in;
 	WmsQuery   *below;			/* NULL: the table itself */
-	TupleTableSlot *heap_slot;	/* the table's row as it is in the change */
 	TupleTableSlot *in_slot;	/* virtual: the row after the watermark, with #ord and #evt */
 	ExprState  *time;			/* NULL: no watermark() */
 	List	   *direct;			/* FlowInputs fed row by row */

@@ -39,7 +39,6 @@ wms_flow_source_prepare(WmsFlow *flow, FlowSource *source)
 
 	source->table_desc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
 	table_close(rel, NoLock);
-	source->heap_slot = MakeSingleTupleTableSlot(source->table_desc, &TTSOpsHeapTuple);
 	source->in_slot = MakeSingleTupleTableSlot(plan->in_desc, &TTSOpsVirtual);
 	if (plan->event_time)
 		source->time = ExecInitExpr((Expr *) expression_planner((Expr *) copyObject(plan->event_time)), NULL);
@@ -263,27 +262,22 @@ below_row(TupleTableSlot *from, void *arg)
 static void
 feed_row(WmsFlow *flow, FlowSource *source, HeapTuple tuple, int64 ord)
 {
-	int			natts = source->table_desc->natts;
-	TupleTableSlot *heap = source->heap_slot;
 	TupleTableSlot *slot = source->in_slot;
 
-	ExecStoreHeapTuple(tuple, heap, false);
-	slot_getallattrs(heap);
 	if (source->below)
 	{
+		int			natts = source->table_desc->natts;
 		Datum	   *values = palloc(sizeof(Datum) * (natts + 1));
 		bool	   *isnull = palloc(sizeof(bool) * (natts + 1));
 
-		memcpy(values, heap->tts_values, sizeof(Datum) * natts);
-		memcpy(isnull, heap->tts_isnull, sizeof(bool) * natts);
+		heap_deform_tuple(tuple, source->table_desc, values, isnull);
 		values[natts] = Int64GetDatum(ord);
 		isnull[natts] = false;
 		tuplestore_putvalues(source->raw->rows, source->raw->desc, values, isnull);
 		return;
 	}
 	ExecClearTuple(slot);
-	memcpy(slot->tts_values, heap->tts_values, sizeof(Datum) * natts);
-	memcpy(slot->tts_isnull, heap->tts_isnull, sizeof(bool) * natts);
+	heap_deform_tuple(tuple, source->table_desc, slot->tts_values, slot->tts_isnull);
 	ExecStoreVirtualTuple(slot);
 	accept_row(flow, source, ord);
 }

@@ -201,14 +201,6 @@ index_room(WmsIndex *index, uint32 hash)
 
 /* ---------------------------------------------------------------- faces */
 
-bool
-wms_key_same(const WmsStateOps *ops, const char *a, uint32 a_len, const char *b, uint32 b_len)
-{
-	if (a_len == b_len && memcmp(a, b, a_len) == 0)
-		return true;
-	return ops->match && ops->match(a, a_len, b, b_len, ops->arg);
-}
-
 static inline bool
 stored_is(const WmsStored *stored, const WmsSought *sought)
 {

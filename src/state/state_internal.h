@@ -496,7 +496,34 @@ typedef struct WmsSought
 	const WmsStateOps *ops;
 } WmsSought;
 
-extern bool wms_key_same(const WmsStateOps *ops, const char *a, uint32 a_len, const char *b, uint32 b_len);
+
+/* Most keys are a few words long: a call of memcmp costs more than they do. */
+static inline bool
+wms_bytes_same(const char *a, const char *b, uint32 len)
+{
+	for (; len >= sizeof(uint64); len -= sizeof(uint64))
+	{
+		uint64		x,
+					y;
+
+		memcpy(&x, a, sizeof(uint64));
+		memcpy(&y, b, sizeof(uint64));
+		if (x != y)
+			return false;
+		a += sizeof(uint64);
+		b += sizeof(uint64);
+	}
+	return len == 0 || memcmp(a, b, len) == 0;
+}
+
+static inline bool
+wms_key_same(const WmsStateOps *ops, const char *a, uint32 a_len, const char *b, uint32 b_len)
+{
+	if (a_len == b_len && wms_bytes_same(a, b, a_len))
+		return true;
+	return ops->match && ops->match(a, a_len, b, b_len, ops->arg);
+}
+
 extern WmsStored *wms_index_find(WmsStore *store, WmsBucket *bucket, const WmsSought *sought);
 extern const void *wms_index_expect(WmsBucket *bucket, uint32 hash);
 extern void wms_index_expect_entry(const void *where, uint32 hash);
