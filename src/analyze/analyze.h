@@ -205,6 +205,9 @@ typedef struct WmsOptions		/* what analysis must know beyond the query */
 extern WmsStreamPlan *wms_analyze_view(Oid view, const WmsOptions *options, WmsRefusal **refusal);
 extern WmsStreamPlan *wms_analyze_query(Query *query, const WmsOptions *options, WmsRefusal **refusal);
 
+/* A stream source of the plan that has rows now; InvalidOid: none has.  Needs an active snapshot. */
+extern Oid	wms_source_with_rows(const WmsStreamPlan *plan);
+
 /* Lines of text (List of char *). */
 extern List *wms_explain_plan(const WmsStreamPlan *plan);
 

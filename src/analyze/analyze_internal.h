@@ -245,6 +245,7 @@ extern void wms_no_too_many_sources(Analysis *a);
 extern void wms_no_such_table(Analysis *a, const char *name, const char *kind, const char *hint);
 extern void wms_no_temporary_table(Analysis *a, const char *name);
 extern void wms_no_own_result(Analysis *a, const char *name);
+extern void wms_no_changing_result(Analysis *a, const char *name);
 extern void wms_no_row_security(Analysis *a, const char *name);
 extern void wms_no_system_column(Analysis *a, Node *where);
 extern void wms_no_virtual_column(Analysis *a, Node *where);

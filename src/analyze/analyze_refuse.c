@@ -272,6 +272,13 @@ wms_no_own_result(Analysis *a, const char *name)
 }
 
 void
+wms_no_changing_result(Analysis *a, const char *name)
+{
+	SAY_NO(a, NOT_SUPPORTED, -1, "Read the result of a stream in append mode without allowed_lateness, or take changes back with on_change => 'retract'.",
+		   "\"%s\" is the result of a stream that changes its rows", name);
+}
+
+void
 wms_no_row_security(Analysis *a, const char *name)
 {
 	SAY_NO(a, ERRCODE_INSUFFICIENT_PRIVILEGE, -1, "Let the stream's owner bypass it: BYPASSRLS, or NO FORCE ROW LEVEL SECURITY for the owner of the table.",

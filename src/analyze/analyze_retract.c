@@ -13,13 +13,16 @@
 #include "postgres.h"
 
 #include "access/table.h"
+#include "access/tableam.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
+#include "executor/tuptable.h"
 #include "nodes/nodeFuncs.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/snapmgr.h"
 
 #include "analyze/analyze_internal.h"
 
@@ -57,6 +60,44 @@ wms_an_why_no_inverse(const Aggref *agg, const FormData_pg_aggregate *form)
 		default:
 			return "its inverse is not known to be exact";
 	}
+}
+
+/* ---------------------------------------------------------------- rows that are there already */
+
+static bool
+has_rows(Oid relid)
+{
+	Relation	rel = table_open(relid, AccessShareLock);
+	bool		found = false;
+
+	if (RELKIND_HAS_TABLE_AM(rel->rd_rel->relkind))
+	{
+		TableScanDesc scan = table_beginscan(rel, GetActiveSnapshot(), 0, NULL);
+		TupleTableSlot *slot = table_slot_create(rel, NULL);
+
+		found = table_scan_getnextslot(scan, ForwardScanDirection, slot);
+		ExecDropSingleTupleTableSlot(slot);
+		table_endscan(scan);
+	}
+	table_close(rel, NoLock);
+	return found;
+}
+
+/* Does any table that the plan reads as a stream have rows?  The first such, or InvalidOid. */
+Oid
+wms_source_with_rows(const WmsStreamPlan *plan)
+{
+	for (int i = 0; i < plan->nsources; i++)
+	{
+		ListCell   *lc;
+
+		foreach(lc, find_all_inheritors(plan->sources[i].relid, AccessShareLock, NULL))
+		{
+			if (has_rows(lfirst_oid(lc)))
+				return plan->sources[i].relid;
+		}
+	}
+	return InvalidOid;
 }
 
 /* ---------------------------------------------------------------- what is refused */

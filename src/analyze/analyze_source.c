@@ -65,10 +65,14 @@ static void
 check_table(Analysis *a, const RangeTblEntry *rte)
 {
 	Relation	rel = table_open(rte->relid, NoLock);
+	WmsStreamDef *lower;
 
 	if (rte->relid == a->options->result)
 		wms_no_own_result(a, RelationGetRelationName(rel));
 	check_kind(a, rel);
+	lower = wms_registry_stream(rte->relid);
+	if (lower && wms_stream_changes_rows(lower) && !a->options->retract)
+		wms_no_changing_result(a, RelationGetRelationName(rel));
 	if (rte->securityQuals != NIL)
 		wms_no_row_security(a, RelationGetRelationName(rel));
 	if (rte->tablesample)

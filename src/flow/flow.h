@@ -39,7 +39,7 @@ extern void wms_flow_lock(WmsFlow *flow);
 extern bool wms_flow_stale(const WmsFlow *flow);
 extern const WmsStreamPlan *wms_flow_plan(const WmsFlow *flow);
 extern bool wms_flow_reads_static(const WmsFlow *flow);	/* ordinary tables too */
-extern bool wms_flow_feeds_stream(const WmsFlow *flow);	/* another stream reads its result: writes must be decoded */
+extern bool wms_flow_writes_elsewhere(const WmsFlow *flow);	/* triggers or rules may write into any table: writes must be decoded */
 extern const WmsStateOps *wms_flow_state_ops(WmsFlow *flow, int *nops);
 
 /* One batch.  begin; row for each change of a source table (others are ignored); fire or not; the caller prepares the state and commits. */

@@ -8,13 +8,16 @@
  */
 #include "postgres.h"
 
-#include "miscadmin.h"
+#include "access/table.h"
+#include "catalog/pg_inherits.h"
 #include "catalog/pg_type.h"
+#include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
+#include "utils/rel.h"
 #include "utils/timestamp.h"
 
 #include "flow/flow_internal.h"
@@ -265,10 +268,35 @@ analyze_definition(const WmsStreamDef *def)
 	options.retract = def->on_change == WMS_CHANGE_RETRACT;
 	options.owner = def->owner;
 	options.result = def->stream;
+	/* a view that it reads may have been replaced */
+	if (wms_definition_reaches(def->view, def->stream))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("the stream would read its own result \"%s\" through others", get_rel_name(def->stream))));
 	plan = wms_analyze_view(def->view, &options, &refusal);
 	if (plan == NULL)
 		wms_refusal_raise(refusal, NULL);
 	return plan;
+}
+
+/* Has the table, or a partition of it, triggers or rules?  The watch looks after all of them. */
+static bool
+has_side_effects(WmsFlow *flow, Oid relid)
+{
+	ListCell   *lc;
+	bool		found = false;
+
+	if (!OidIsValid(relid))
+		return false;
+	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
+	{
+		Relation	rel = table_open(lfirst_oid(lc), NoLock);
+
+		found |= rel->rd_rel->relhastriggers || rel->rd_rel->relhasrules;
+		flow->watch.relids = list_append_unique_oid(flow->watch.relids, lfirst_oid(lc));
+		table_close(rel, NoLock);
+	}
+	return found;
 }
 
 static WmsStreamDef *
@@ -327,9 +355,8 @@ wms_flow_build(const WmsStreamDef *def, MemoryContext parent)
 	flow->pending_unknown = true;
 	flow->watch.relids = list_concat_unique_oid(flow->watch.relids, flow->plan->relids);
 	flow->watch.relids = list_append_unique_oid(flow->watch.relids, def->view);
-	flow->watch.relids = list_append_unique_oid(flow->watch.relids, def->stream);
-	if (OidIsValid(def->late_table))
-		flow->watch.relids = list_append_unique_oid(flow->watch.relids, def->late_table);
+	flow->writes_elsewhere = has_side_effects(flow, def->stream);
+	flow->writes_elsewhere |= has_side_effects(flow, def->late_table);
 	MemoryContextSwitchTo(old);
 	start_watch(flow);
 	return flow;
@@ -370,9 +397,8 @@ wms_flow_reads_static(const WmsFlow *flow)
 	return flow->final->plan->reads_static;
 }
 
-/* No stream reads another one's result yet. */
 bool
-wms_flow_feeds_stream(const WmsFlow *flow)
+wms_flow_writes_elsewhere(const WmsFlow *flow)
 {
-	return false;
+	return flow->writes_elsewhere;
 }

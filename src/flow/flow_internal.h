@@ -194,6 +194,7 @@ struct WmsFlow
 	WmsLateSink *late;			/* NULL: no late table */
 	WmsQuery   *shown;			/* keys of touched groups */
 	WmsStateOps *state_ops;
+	bool		writes_elsewhere;	/* by triggers or rules of what it writes into */
 
 	ExprContext *row;			/* for expressions over one row */
 	AggState   *agg;			/* stands in for the executor's node where aggregate functions ask for it */

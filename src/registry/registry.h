@@ -162,6 +162,12 @@ extern void wms_drop_definition(const WmsStreamDef *def, bool results);
 
 /* ---- registry_reach.c */
 
+/* Tables that the definition reads, itself or through views (which are among them). */
+extern List *wms_definition_reads(Oid view);
+/* Are rows of its result updated or deleted after they were written? */
+extern bool wms_stream_changes_rows(const WmsStreamDef *def);
+/* Does the stream write into one of these tables: its result, its late table? */
+extern bool wms_stream_writes(const WmsStreamDef *def, const List *relids);
 /* Does the definition read relid, itself or through views and the results of other streams?  Not asked of the view itself. */
 extern bool wms_definition_reaches(Oid view, Oid relid);
 

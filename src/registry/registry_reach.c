@@ -4,10 +4,14 @@
  *
  * A stream that read what it writes, over however many others, would feed itself for ever.  The graph
  * is small and is walked whole, each relation once.
+ *
+ * What a stream writes, into its result or its late table, must be decoded only if some definition reads it: as that table, or as the
+ * partitioned table that it is a part of.
  */
 #include "postgres.h"
 
-#include "access/table.h"
+#include "access/relation.h"
+#include "catalog/partition.h"
 #include "catalog/pg_class.h"
 #include "nodes/nodeFuncs.h"
 #include "rewrite/rewriteHandler.h"
@@ -43,13 +47,17 @@ find_relations(Node *node, void *arg)
 	return expression_tree_walker(node, find_relations, arg);
 }
 
+/* A view that is just being dropped reads nothing. */
 static void
 look_into_view(Reach *reach, Oid relid)
 {
-	Relation	view = table_open(relid, AccessShareLock);
+	Relation	view = try_relation_open(relid, AccessShareLock);
 
-	(void) find_relations((Node *) get_view_query(view), reach);
-	table_close(view, NoLock);
+	if (view == NULL)
+		return;
+	if (view->rd_rel->relkind == RELKIND_VIEW)
+		(void) find_relations((Node *) get_view_query(view), reach);
+	relation_close(view, NoLock);
 }
 
 static void
@@ -65,6 +73,52 @@ look_into(Reach *reach, Oid relid)
 	def = wms_registry_stream(relid);
 	if (def && get_rel_relkind(def->view) == RELKIND_VIEW)
 		reach->relids = list_append_unique_oid(reach->relids, def->view);
+}
+
+List *
+wms_definition_reads(Oid view)
+{
+	Reach		reach = {NIL, 0};
+
+	look_into_view(&reach, view);
+	while (reach.done < list_length(reach.relids))
+	{
+		Oid			next = list_nth_oid(reach.relids, reach.done++);
+
+		if (get_rel_relkind(next) == RELKIND_VIEW)
+			look_into_view(&reach, next);
+	}
+	return reach.relids;
+}
+
+/* Is the table, or one that it is a partition of, among these? */
+static bool
+is_among(Oid relid, const List *relids)
+{
+	ListCell   *lc;
+
+	if (list_member_oid(relids, relid))
+		return true;
+	if (!OidIsValid(relid) || !get_rel_relispartition(relid))
+		return false;
+	foreach(lc, get_partition_ancestors(relid))
+	{
+		if (list_member_oid(relids, lfirst_oid(lc)))
+			return true;
+	}
+	return false;
+}
+
+bool
+wms_stream_changes_rows(const WmsStreamDef *def)
+{
+	return def->output_mode != WMS_APPEND || def->lateness_us > 0;
+}
+
+bool
+wms_stream_writes(const WmsStreamDef *def, const List *relids)
+{
+	return is_among(def->stream, relids) || is_among(def->late_table, relids);
 }
 
 bool

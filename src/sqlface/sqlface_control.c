@@ -291,23 +291,41 @@ check_may_wait(const WmsStreamDef *def)
 				 errhint("COMMIT first; the worker cannot see it yet.")));
 }
 
+/*
+ * What was committed reaches a stream over the streams whose results it reads: first those have to be done with it, and then all
+ * that they have written is waited for.  seen: streams that are waited for already.
+ */
+static void
+wait_in_order(const WmsStreamDef *def, TimestampTz until, List **seen)
+{
+	Wait		wait = {.stream = def->stream,.may_see = wms_face_may_see(def),.command = def->command,.until = until};
+	ListCell   *lc;
+
+	check_stack_depth();
+	*seen = lappend_oid(*seen, def->stream);
+	foreach(lc, wms_definition_reads(def->view))
+	{
+		WmsStreamDef *below = wms_registry_stream(lfirst_oid(lc));
+
+		if (below && !below->uncommitted && !list_member_oid(*seen, below->stream))
+			wait_in_order(below, until, seen);
+	}
+	wait.lsn = mark_now();
+	wms_worker_wake(MyDatabaseId);
+	wait_for(&wait);
+}
+
 Datum
 wms_sql_wait(PG_FUNCTION_ARGS)
 {
 	Interval   *timeout = PG_GETARG_INTERVAL_P(1);
 	WmsStreamDef *def;
-	Wait		wait;
+	List	   *seen = NIL;
 
 	wms_require_preloaded();
 	PreventCommandDuringRecovery("wmstream.wait()");
 	def = wms_face_stream(PG_GETARG_OID(0));
 	check_may_wait(def);
-	wait.stream = def->stream;
-	wait.may_see = wms_face_may_see(def);
-	wait.command = def->command;
-	wait.until = wms_time_add(GetCurrentTimestamp(), wms_face_span("timeout", timeout));
-	wait.lsn = mark_now();
-	wms_worker_wake(MyDatabaseId);
-	wait_for(&wait);
+	wait_in_order(def, wms_time_add(GetCurrentTimestamp(), wms_face_span("timeout", timeout)), &seen);
 	PG_RETURN_VOID();
 }

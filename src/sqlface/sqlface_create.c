@@ -162,20 +162,75 @@ exists_already(const Creation *creation)
 	return true;
 }
 
+static int
+compare_streams(const ListCell *a, const ListCell *b)
+{
+	Oid			x = ((const WmsStreamDef *) lfirst(a))->stream;
+	Oid			y = ((const WmsStreamDef *) lfirst(b))->stream;
+
+	return (x > y) - (x < y);
+}
+
+/*
+ * Streams that write what the new one reads must know of it from its commit on, for only then what they write is decoded: until then they
+ * wait.  Locks are taken in the order of OIDs.  Tells whether there are any.
+ */
+static bool
+hold_streams_below(const List *relids)
+{
+	List	   *streams = wms_registry_streams();
+	bool		found = false;
+	ListCell   *lc;
+
+	list_sort(streams, compare_streams);
+	foreach(lc, streams)
+	{
+		WmsStreamDef *def = lfirst(lc);
+
+		if (!wms_stream_writes(def, relids))
+			continue;
+		wms_registry_lock(def->stream);
+		found = true;
+	}
+	return found;
+}
+
+static WmsStreamPlan *
+plan_of(const Creation *creation, const WmsOptions *options)
+{
+	WmsRefusal *refusal = NULL;
+	WmsStreamPlan *plan = wms_analyze_query(copyObject(creation->query), options, &refusal);
+
+	if (!plan)
+		wms_refusal_raise(refusal, creation->query_text);
+	return plan;
+}
+
+/* A row that came before the stream is in no group, and cannot be taken back from one. */
+static void
+tell_of_rows_there(const WmsStreamPlan *plan)
+{
+	Oid			relid = plan->retract ? wms_source_with_rows(plan) : InvalidOid;
+
+	if (OidIsValid(relid))
+		ereport(NOTICE,
+				(errmsg("rows that \"%s\" has already are not in the stream", get_rel_name(relid)),
+				 errdetail("Changing or deleting them takes back what was never added.")));
+}
+
 static void
 analyse(Creation *creation)
 {
 	const WmsStreamDef *def = &creation->def;
 	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.delay_us = def->delay_us,
 	.retract = def->on_change == WMS_CHANGE_RETRACT,.owner = creation->target->owner,.result = creation->target->relid};
-	WmsRefusal *refusal = NULL;
 	WmsStreamPlan *plan;
 	ListCell   *lc;
 
 	creation->query = wms_face_query(creation->query_text);
-	plan = wms_analyze_query(copyObject(creation->query), &options, &refusal);
-	if (!plan)
-		wms_refusal_raise(refusal, creation->query_text);
+	plan = plan_of(creation, &options);
+	if (hold_streams_below(plan->relids))
+		plan = plan_of(creation, &options); /* they may have been altered before we had them */
 	creation->shape.desc = plan->result_desc;
 	creation->shape.key_columns = plan->key_columns;
 	creation->shape.key_not_null = plan->key_not_null;
@@ -183,6 +238,7 @@ analyse(Creation *creation)
 	wms_target_check_shape(creation->target, &creation->shape, creation->key_needed);
 	foreach(lc, plan->notices)
 		ereport(NOTICE, (errmsg_internal("%s", (char *) lfirst(lc))));
+	tell_of_rows_there(plan);
 }
 
 /* The worker takes the places; here is only looked whether there will be some, so that a user hears of it at once. */

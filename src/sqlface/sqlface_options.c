@@ -207,6 +207,48 @@ plan_with(const WmsStreamDef *def)
 	return plan;
 }
 
+/* As a stream source, not as a static table; a stream whose definition is refused by now reads nothing. */
+static bool
+reads_as_stream(const WmsStreamDef *reader, Oid relid)
+{
+	WmsOptions	options = {.mode = reader->output_mode,.lateness_us = reader->lateness_us,.delay_us = reader->delay_us,
+	.owner = reader->owner,.result = reader->stream};
+	WmsRefusal *refusal = NULL;
+	WmsStreamPlan *plan;
+	WmsFaceOwner scope;
+
+	if (!list_member_oid(wms_definition_reads(reader->view), relid))
+		return false;
+	wms_face_become_owner(reader, &scope);
+	plan = wms_analyze_view(reader->view, &options, &refusal);
+	wms_face_leave_owner(&scope);
+	for (int i = 0; plan && i < plan->nsources; i++)
+		if (plan->sources[i].relid == relid)
+			return true;
+	return false;
+}
+
+/* Streams that read the result take its rows as they were written first. */
+static void
+check_readers(const WmsStreamDef *def)
+{
+	ListCell   *lc;
+
+	if (!wms_stream_changes_rows(def))
+		return;
+	foreach(lc, wms_registry_streams())
+	{
+		WmsStreamDef *reader = lfirst(lc);
+
+		if (reader->on_change == WMS_CHANGE_RETRACT || !reads_as_stream(reader, def->stream))
+			continue;
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_IN_USE),
+				 errmsg("rows of \"%s\" cannot be changed: stream \"%s\" reads them", get_rel_name(def->stream), get_rel_name(reader->stream)),
+				 errhint("Leave allowed_lateness out, and give the watermark a longer delay.")));
+	}
+}
+
 /* Rows that come late after their window was written change them in place, which needs a key to find them by. */
 static void
 set_allowed_lateness(WmsStreamDef *def, const char *value)
@@ -215,6 +257,7 @@ set_allowed_lateness(WmsStreamDef *def, const char *value)
 	WmsShape	shape;
 
 	def->lateness_us = value ? span_from_text("allowed_lateness", value) : 0;
+	check_readers(def);
 	plan = plan_with(def);
 	if (def->lateness_us == 0 || def->has_key || plan->key_columns == NIL)
 		return;

@@ -56,6 +56,7 @@ typedef struct WmsRunner
 	List	   *queue;			/* WmsBatch *, not consumed yet, oldest first; lives in context */
 	int64		queue_bytes;
 	bool		behind;			/* batches were missed: needs a rewind */
+	bool		feeds;			/* another stream reads what it writes */
 	List	   *skips;			/* WmsSkip *: rows of the batch at hand that failed; in skip_context */
 	bool		single;			/* its rows are worked on one by one, to find the one that fails */
 	char	   *sought_error;	/* what it raised; in skip_context */

@@ -9,8 +9,8 @@
  *	 5. COMMIT: from here on it all happened, or none of it
  *	 6. the changes become visible in shared memory (wms_state_publish); figures; waiters are told
  *
- * Our writes carry the origin that logical decoding leaves out (ours and others'), but for results that another stream
- * reads.  The commit is asynchronous; the slot is told only what has been flushed, which is the main loop's business.  A crash
+ * Our writes carry the origin that logical decoding leaves out (ours and others'), but for results and late tables that another stream
+ * reads, and for those with triggers, which may write into any table.  The commit is asynchronous; the slot is told only what has been flushed, which is the main loop's business.  A crash
  * between 5 and 6 loses shared memory too, and the log has it all.
  *
  * An error before 5 undoes everything: the transaction aborts, the overlay is thrown away, the batch stays in the stream's queue.
@@ -333,7 +333,7 @@ transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	PushActiveSnapshot(GetTransactionSnapshot());
 	wms_become_owner(runner->def, &scope);
 	make_flow(runner);
-	if (wms_flow_feeds_stream(runner->flow))
+	if (runner->feeds || wms_flow_writes_elsewhere(runner->flow))
 		replorigin_session_origin = InvalidRepOriginId;
 	wms_leave_owner(&scope);
 	load_state(runner);

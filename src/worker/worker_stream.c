@@ -320,6 +320,28 @@ remove_gone_runners(void)
 	list_free(all);
 }
 
+/* Which streams write what others read. */
+static void
+note_feeding(void)
+{
+	List	   *read = NIL;
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		if (!runner->gone)
+			read = list_concat_unique_oid(read, wms_definition_reads(runner->def->view));
+	}
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		runner->feeds = !runner->gone && wms_stream_writes(runner->def, read);
+	}
+}
+
 void
 wms_runners_reload(void)
 {
@@ -345,6 +367,7 @@ wms_runners_reload(void)
 		}
 		take_definition(runner ? runner : add_runner(def->stream), def, now);
 	}
+	note_feeding();
 	if (defs != NIL)
 		(void) wms_mark_database(false);	/* should somebody have removed the mark */
 	PopActiveSnapshot();
