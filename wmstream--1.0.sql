@@ -304,10 +304,16 @@ AS 'MODULE_PATHNAME', 'wms_sql_streams'
 LANGUAGE C STABLE PARALLEL RESTRICTED ROWS 10;
 COMMENT ON FUNCTION wmstream.list_streams() IS 'internal: rows of the view streams';
 
+CREATE FUNCTION wmstream.definition_text(view regclass)
+RETURNS text
+AS 'MODULE_PATHNAME', 'wms_sql_definition_text'
+LANGUAGE C STABLE PARALLEL UNSAFE STRICT;
+COMMENT ON FUNCTION wmstream.definition_text(regclass) IS 'internal: a definition as text, NULL if it is gone';
+
 CREATE VIEW wmstream.streams AS
 SELECT
 	s.stream,
-	pg_catalog.pg_get_viewdef(s.view) AS definition,
+	wmstream.definition_text(s.view) AS definition,
 	s.output_mode,
 	s.trigger_interval,
 	s.allowed_lateness,

@@ -1,17 +1,25 @@
 /*
  * sqlface_query.c
- *	  The text of a definition, as a query tree.
+ *	  The text of a definition, as a query tree; and back.
  *
  * Everything here happens as the caller and in the caller's search_path: parse analysis may run functions
  * that a user wrote.  Errors of the parser get their position in the definition, not in the call that holds it.
  */
 #include "postgres.h"
 
+#include "access/xact.h"
+#include "fmgr.h"
 #include "nodes/parsenodes.h"
 #include "parser/analyze.h"
 #include "tcop/tcopprot.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
+#include "utils/memutils.h"
+#include "utils/resowner.h"
 
 #include "sqlface/sqlface_internal.h"
+
+PG_FUNCTION_INFO_V1(wms_sql_definition_text);
 
 static void
 point_into_definition(void *arg)
@@ -69,4 +77,50 @@ wms_face_query(const char *text)
 
 	check_plain_select(query);
 	return query;
+}
+
+/* An error that is only news of something being dropped: the relation, the column, the type are not there any more. */
+static bool
+is_gone(int sqlerrcode)
+{
+	return ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_SYNTAX_ERROR_OR_ACCESS_RULE_VIOLATION ||
+		ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_INTERNAL_ERROR;
+}
+
+/*
+ * A definition as text.  The list of streams is read by a snapshot, and the definition as it is now: it may have been dropped in
+ * between, which must not be an error of whoever looks at the list.
+ */
+Datum
+wms_sql_definition_text(PG_FUNCTION_ARGS)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	volatile Datum text = (Datum) 0;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		text = OidFunctionCall1(F_PG_GET_VIEWDEF_OID, PG_GETARG_DATUM(0));
+		ReleaseCurrentSubTransaction();
+	}
+	PG_CATCH();
+	{
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		if (!is_gone(edata->sqlerrcode))
+			PG_RE_THROW();
+		FlushErrorState();
+		RollbackAndReleaseCurrentSubTransaction();
+		FreeErrorData(edata);
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	if (text == (Datum) 0)
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(text);
 }

@@ -140,7 +140,11 @@ extern void wms_state_close(WmsStore *store, const WmsBucketKey *bucket);
  */
 extern void wms_state_shelve(WmsStore *store, WmsEntry *entry);
 
-/* Before COMMIT, after the last touch.  ERROR OUT_OF_MEMORY with hint when state_memory is not enough. */
+/*
+ * After the last touch: encodes what was touched and takes memory for it.  ERROR OUT_OF_MEMORY with hint when state_memory is not
+ * enough.  Then prepare, before COMMIT (which reserves if that was not done).
+ */
+extern void wms_state_reserve(WmsStore *store);
 extern void wms_state_prepare(WmsStore *store, const WmsProgress *progress);
 extern void wms_state_publish(WmsStore *store);
 /* After an error, when the transaction is over.  (If it did commit, the batch is published: memory follows the log.) */

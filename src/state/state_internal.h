@@ -312,6 +312,7 @@ struct WmsOverlay
 	uint32		next_expected;
 
 	WmsBucket  *closing;		/* CLOSING and GONE, linked by order, newest first */
+	bool		reserved;		/* prepare's first half is done */
 	bool		tagged;
 	FullTransactionId xid;
 	int64		batches;		/* this batch's number */

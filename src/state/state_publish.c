@@ -2,7 +2,8 @@
  * state_publish.c
  *	  The end of a batch: prepare, then publish or discard.
  *
- * Prepare runs inside the transaction and does everything that may fail:
+ * Prepare runs inside the transaction and does everything that may fail, its first half (reserve) before results are written, so that
+ * a batch for which memory is short has not worked in vain:
  *	  stage     every touched entry that stays is encoded; what did not change is left out
  *	  reserve   blocks for new entries (written and indexed at once: no reader sees them yet), for
  *	            values that outgrew their room, for kept rows; copies of what is shelved
@@ -486,14 +487,27 @@ tag_leaving(WmsStore *store, FullTransactionId xid)
 }
 
 void
+wms_state_reserve(WmsStore *store)
+{
+	WmsOverlay *overlay = store->overlay;
+
+	if (overlay == NULL)
+		elog(ERROR, "no batch is open to be prepared");
+	if (overlay->reserved)
+		return;
+	overlay->reserved = true;
+	stage_batch(store);
+	reserve_batch(store);
+}
+
+void
 wms_state_prepare(WmsStore *store, const WmsProgress *progress)
 {
 	WmsOverlay *overlay = store->overlay;
 
 	if (overlay == NULL || overlay->rows != NULL)
 		elog(ERROR, "no batch is open to be prepared");
-	stage_batch(store);
-	reserve_batch(store);
+	wms_state_reserve(store);
 	wms_log_write(store, progress);
 	overlay->batches = progress->counters[WMS_COUNT_BATCHES];
 	overlay->xid = GetTopFullTransactionId();

@@ -136,6 +136,8 @@ extern bool wms_runners_any_runs(void);
 extern void wms_runners_check_retention(void);
 extern bool wms_runners_behind(void);
 extern void wms_runners_rewound(void);
+/* Settings have changed: what was in a stream's way may not be any more. */
+extern void wms_runners_retry(void);
 extern void wms_runners_consumed(XLogRecPtr read_upto);
 /* Milliseconds until the next thing that the clock asks for, at most max. */
 extern long wms_runners_next_timer(long max);

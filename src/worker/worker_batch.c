@@ -3,7 +3,8 @@
  *	  One batch of one stream, in one transaction: the only file that knows the order of effects.
  *
  *	 1. a transaction begins; the flow is built if it is not there or went stale, the state loaded
- *	 2. as the owner: rows are fed; if the stream fires, W advances, windows close, results are computed
+ *	 2. as the owner: rows are fed; if the stream fires, W advances, windows close, results are computed; memory for the new state
+ *		is taken
  *	 3. as the owner: results and late rows are written
  *	 4. as ourselves: the state's changes, W, maxima, counters and position go to the log (wms_state_prepare)
  *	 5. COMMIT: from here on it all happened, or none of it
@@ -234,6 +235,7 @@ run_as_owner(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 		wms_flow_fire(runner->flow, advance_to);
 		WMS_POINT("batch-fired");
 	}
+	wms_state_reserve(runner->store);
 	runner->figures.phase_us[1] = elapsed_us(&clock);
 	wms_flow_finish(runner->flow);
 	runner->figures.phase_us[2] = elapsed_us(&clock);

@@ -96,6 +96,7 @@ check_signals(void)
 	{
 		ConfigReloadPending = false;
 		ProcessConfigFile(PGC_SIGHUP);
+		wms_runners_retry();
 	}
 	if (wms_worker_should_stop())
 		proc_exit(0);

@@ -721,6 +721,15 @@ wms_runners_rewound(void)
 	}
 }
 
+void
+wms_runners_retry(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+		((WmsRunner *) lfirst(lc))->retry_at = 0;
+}
+
 /* Tells who waits how far each stream is; everything up to read_upto has been handed out, and our commits are flushed. */
 void
 wms_runners_consumed(XLogRecPtr read_upto)
