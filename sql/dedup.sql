@@ -113,6 +113,24 @@ SELECT wmstream.wait('devices_per_hour');
 SELECT * FROM oracle.differences($$SELECT lower(w), count(DISTINCT device) FROM readings, wmstream.window(ts, '1 hour') w
 	WHERE upper(w) <= (SELECT watermark FROM wmstream.stat_streams WHERE stream = 'devices_per_hour'::regclass) GROUP BY w$$, 'TABLE devices_per_hour');
 
+-- What a key costs, every one at a time of its own: no more than a small row of a table. And it leaves.
+CREATE TABLE many (ts timestamptz, key int);
+SELECT wmstream.create_stream('many_within', 'SELECT DISTINCT key FROM many WHERE wmstream.watermark(ts, ''1 hour'')');
+SELECT wmstream.create_stream('many_times', 'SELECT DISTINCT ts, key FROM many WHERE wmstream.watermark(ts, ''1 hour'')');
+SELECT wmstream.create_stream('many_per_day', 'SELECT DISTINCT lower(w) AS day, key FROM many, wmstream.window(ts, ''1 day'') AS w WHERE wmstream.watermark(ts, ''1 hour'')');
+INSERT INTO many SELECT timestamptz '2024-05-01 00:00+00' + n * interval '10 ms', n FROM generate_series(1, 100000) n;
+INSERT INTO many SELECT timestamptz '2024-05-01 00:00+00' + n * interval '10 ms', n FROM generate_series(1, 100000, 7) n;
+SELECT wmstream.wait(stream) FROM wmstream.streams WHERE stream::text LIKE 'many%';
+SELECT stream, state_rows, state_bytes / state_rows < CASE stream::text WHEN 'many_per_day' THEN 150 ELSE 260 END AS small FROM wmstream.stat_streams WHERE stream::text LIKE 'many%' ORDER BY stream::text;
+SELECT count(*), count(DISTINCT key) FROM many_within;
+INSERT INTO many VALUES ('2024-05-01 02:10+00', 0);
+SELECT wmstream.wait('many_within');
+-- forgotten are those of the first ten minutes
+INSERT INTO many VALUES ('2024-05-01 02:10+00', 0), ('2024-05-01 01:30+00', 1), ('2024-05-01 01:30+00', 59999), ('2024-05-01 01:30+00', 60000), ('2024-05-01 01:30+00', 99999);
+SELECT wmstream.wait('many_within');
+SELECT key, count(*) FROM many_within WHERE key IN (0, 1, 59999, 60000, 99999) GROUP BY key ORDER BY key;
+SELECT state_rows BETWEEN 40000 AND 42000 AS few FROM wmstream.stat_streams WHERE stream = 'many_within'::regclass;
+
 -- What is refused.
 SELECT wmstream.create_stream('s', 'SELECT DISTINCT device FROM readings', output_mode => 'complete');
 \echo :SQLSTATE

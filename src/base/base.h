@@ -82,6 +82,8 @@ extern WmsRefusal *wms_window_spec(WmsWindowKind kind, const Interval *size, con
 
 /* a + b for times and spans, saturating at WMS_TIME_MIN/MAX; infinite a stays. */
 extern WmsTime wms_time_add(WmsTime a, int64 span);
+/* The end of the cell of a grid that t lies in, or is the end of. */
+extern WmsTime wms_grid_end(int64 cell, WmsTime t);
 
 /* A watermark only moves forward: the greater of both. */
 extern WmsTime wms_watermark_advance(WmsTime current, WmsTime candidate);

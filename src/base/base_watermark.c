@@ -67,6 +67,18 @@ wms_time_add(WmsTime a, int64 span)
 }
 
 WmsTime
+wms_grid_end(int64 cell, WmsTime t)
+{
+	int64		rest = t % cell;
+
+	if (!WmsTimeIsFinite(t))
+		return t;
+	if (rest < 0)
+		rest += cell;
+	return rest == 0 ? t : wms_time_add(t, cell - rest);
+}
+
+WmsTime
 wms_watermark_advance(WmsTime current, WmsTime candidate)
 {
 	return Max(current, candidate);

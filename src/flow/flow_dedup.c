@@ -2,10 +2,14 @@
  * flow_dedup.c
  *	  DISTINCT and DISTINCT ON: the first row of a key to arrive goes on at once, the others go nowhere.
  *
- * Where the event time or its window is among the keys, the other keys are entries of that window's bucket and leave with it.
- * Otherwise keys lie in the one bucket that never leaves, and, where the watermark bounds them, a *timer* (an entry of the same
- * key in a bucket that ends when the first row's time + delay has passed) takes the key away.  A duplicate does not move
- * the timer.  Entries have no value: being there is all.
+ * Where a window of the event time is among the keys, the other keys are entries of that window's bucket and leave with it.  Where
+ * it is the time itself, that is part of the entry's key, and a bucket holds the times of a SPAN: it leaves a little later than
+ * each of them could, which nobody notices, for a row of a time that has passed is late.
+ *
+ * Otherwise keys lie in the one bucket that never leaves.  Where the watermark bounds them, an entry's value is the W that
+ * forgets it, first row's time + delay; a duplicate does not move it.  An entry that W has forgotten counts as not there.  What takes it away
+ * is a *timer*, an entry of the same key in a bucket of SLICES to the delay: so keys cost few buckets, and W no look at
+ * those that stay.
  */
 #include "postgres.h"
 
@@ -13,6 +17,25 @@
 #include "utils/timestamp.h"
 
 #include "flow/flow_internal.h"
+
+#define SLICES 256
+#define SPAN USECS_PER_SEC
+
+static void
+encode_forgotten_at(WmsEntry *entry, StringInfo value, void *arg)
+{
+	if (entry->work)
+		appendBinaryStringInfo(value, entry->work, sizeof(WmsTime));
+	else
+		appendBinaryStringInfo(value, entry->value, entry->value_len);
+}
+
+void
+wms_flow_dedup_prepare(WmsFlow *flow, FlowOp *op)
+{
+	if (op->plan->expires == WMS_EXPIRES_WITHIN)
+		flow->state_ops[op->plan->id].encode = encode_forgotten_at;
+}
 
 /* Whether an entry was seen before, in this batch or before it; marks it as seen. */
 static bool
@@ -50,6 +73,11 @@ add_in_window(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *
 {
 	WmsBucketKey bucket = {op->plan->id, window->start, window->end};
 
+	if (op->range == NULL)		/* a raw time */
+	{
+		bucket.end = wms_grid_end(SPAN, window->end);
+		bucket.start = wms_time_add(bucket.end, -SPAN);
+	}
 	if (wms_flow_gone(op, window->end))
 	{
 		wms_flow_mark_row(op, 0, slot, FLOW_ROW_DROPPED);
@@ -61,11 +89,32 @@ add_in_window(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *
 }
 
 static void
-add_timer(FlowOp *op, WmsTime time, uint32 hash)
+add_timer(FlowOp *op, WmsTime at, uint32 hash)
 {
-	WmsBucketKey bucket = {op->timer_op, WMS_TIME_MIN, wms_time_add(time, op->plan->expires_us + 1)};
+	WmsBucketKey bucket = {op->timer_op, WMS_TIME_MIN, wms_grid_end(Max(1, op->plan->expires_us / SLICES), at)};
 
 	(void) wms_state_get(op->flow->store, &bucket, hash, op->key.data, op->key.len, true);
+}
+
+/* The W that forgets an entry; WMS_TIME_MAX: none. */
+static WmsTime
+forgotten_at(const WmsEntry *entry)
+{
+	return *(const WmsTime *) (entry->work ? entry->work : entry->value);
+}
+
+static bool
+forgotten(const WmsEntry *entry, WmsTime now)
+{
+	return (entry->is_new && entry->work == NULL) || forgotten_at(entry) <= now;
+}
+
+static void
+remember_until(FlowOp *op, WmsEntry *entry, WmsTime at)
+{
+	if (entry->work == NULL)
+		entry->work = MemoryContextAlloc(op->flow->batch, sizeof(WmsTime));
+	*(WmsTime *) entry->work = at;
 }
 
 /* A key without a time in it. */
@@ -76,6 +125,7 @@ add_key(FlowOp *op, uint32 hash, TupleTableSlot *slot)
 	int			column = op->plan->time_column - 1;
 	bool		timed = column >= 0 && !slot->tts_isnull[column];
 	WmsTime		time = timed ? DatumGetTimestampTz(slot->tts_values[column]) : WMS_TIME_MIN;
+	WmsEntry   *entry;
 
 	if (timed && wms_flow_gone(op, wms_time_add(time, 1)))
 	{
@@ -83,11 +133,19 @@ add_key(FlowOp *op, uint32 hash, TupleTableSlot *slot)
 		return;
 	}
 	wms_flow_mark_row(op, 0, slot, FLOW_ROW_KEPT);
-	if (seen(wms_state_get(op->flow->store, &bucket, hash, op->key.data, op->key.len, true)))
+	entry = wms_state_get(op->flow->store, &bucket, hash, op->key.data, op->key.len, true);
+	if (op->plan->expires != WMS_EXPIRES_WITHIN)
+	{
+		if (!seen(entry))
+			emit_row(op, &bucket, slot);
+		return;
+	}
+	if (!forgotten(entry, wms_flow_op_watermark(op, op->flow->old_watermark)))
 		return;
 	emit_row(op, &bucket, slot);
-	if (op->plan->expires == WMS_EXPIRES_WITHIN && timed)
-		add_timer(op, time, hash);
+	remember_until(op, entry, timed ? wms_time_add(time, op->plan->expires_us + 1) : WMS_TIME_MAX);
+	if (timed)
+		add_timer(op, *(WmsTime *) entry->work, hash);
 }
 
 void
@@ -138,7 +196,7 @@ note_expired(WmsEntry *timer, void *arg)
 	*expired = lappend(*expired, e);
 }
 
-/* Keys whose time has passed leave. */
+/* Keys whose time has passed leave, when all keys of their timers' bucket may. */
 void
 wms_flow_dedup_fire(FlowOp *op, WmsTime now)
 {
@@ -157,7 +215,8 @@ wms_flow_dedup_fire(FlowOp *op, WmsTime now)
 			Expired    *e = lfirst(lc);
 			WmsEntry   *entry = wms_state_get(store, &all, e->hash, e->key, e->key_len, false);
 
-			if (entry)
+			/* one that came again after it was forgotten has a timer of its own */
+			if (entry && forgotten(entry, now))
 				wms_state_remove(store, entry);
 		}
 		wms_state_close(store, &timer);

@@ -63,6 +63,18 @@ key_match(const char *a, uint32 a_len, const char *b, uint32 b_len, void *arg)
 	return same;
 }
 
+/*
+ * Is the window key no part of an entry's key?  The bucket says which window it is; but for DISTINCT a bucket may hold
+ * many raw times, and a join's time stands for itself.
+ */
+static bool
+bucket_says(const WmsOpPlan *plan, int key)
+{
+	if (key != plan->window_key || plan->kind == WMS_OP_JOIN)
+		return false;
+	return plan->kind != WMS_OP_DEDUP || type_is_range(TupleDescAttr(plan->input_desc, key)->atttypid);
+}
+
 static void
 prepare_keys(FlowOp *op)
 {
@@ -71,7 +83,7 @@ prepare_keys(FlowOp *op)
 
 	op->key_columns = palloc(sizeof(int) * Max(plan->nkeys, 1));
 	for (int i = 0; i < plan->nkeys; i++)
-		if ((i != plan->window_key || plan->kind == WMS_OP_JOIN) && plan->kind != WMS_OP_COLLECT)
+		if (!bucket_says(plan, i) && plan->kind != WMS_OP_COLLECT)
 			op->key_columns[op->nkeys++] = i;
 	op->key_desc = CreateTemplateTupleDesc(op->nkeys);
 	op->key_hash = palloc0(sizeof(FmgrInfo) * Max(op->nkeys, 1));
@@ -184,6 +196,8 @@ wms_flow_group_prepare(WmsFlow *flow, FlowOp *op)
 		prepare_kept_rows(op);
 	if (op->sessions)
 		wms_flow_session_prepare(flow, op);
+	if (plan->kind == WMS_OP_DEDUP)
+		wms_flow_dedup_prepare(flow, op);
 	wms_flow_pane_prepare(flow, op);
 	wms_flow_change_prepare(flow, op);
 	if (plan->kind == WMS_OP_JOIN)

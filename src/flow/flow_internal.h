@@ -285,6 +285,7 @@ extern void wms_flow_pane_emit_again(FlowOp *op, WmsTime old, int64 lateness);
 extern bool wms_flow_pane_read(FlowOp *op, const WmsReading *reading, WmsTime w);
 
 /* flow_dedup.c */
+extern void wms_flow_dedup_prepare(WmsFlow *flow, FlowOp *op);
 extern void wms_flow_dedup_row(FlowOp *op, TupleTableSlot *slot);
 extern void wms_flow_dedup_fire(FlowOp *op, WmsTime now);
 

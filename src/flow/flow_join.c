@@ -230,16 +230,6 @@ leaves_at(FlowJoin *join, int s, WmsTime time)
 	return plan->has_min ? wms_time_add(wms_time_add(time, 1), -plan->min_us) : WMS_TIME_MAX;
 }
 
-static int64
-grid_end(int64 slice, WmsTime t)
-{
-	int64		rest = t % slice;
-
-	if (rest < 0)
-		rest += slice;
-	return rest == 0 ? t : t + (slice - rest);
-}
-
 /* The bucket that holds a row that has a time. */
 static void
 bucket_of(FlowOp *op, int s, TupleTableSlot *slot, WmsBucketKey *bucket)
@@ -262,11 +252,11 @@ bucket_of(FlowOp *op, int s, TupleTableSlot *slot, WmsBucketKey *bucket)
 	}
 	if (join->plan->bound == WMS_BOUND_NONE || !ends)
 		return;
-	leaves = leaves_at(join, s, event_time(side, slot));
+	leaves = wms_grid_end(join->slice, leaves_at(join, s, event_time(side, slot)));
 	if (!WmsTimeIsFinite(leaves))
 		return;
-	bucket->end = grid_end(join->slice, leaves);
-	bucket->start = bucket->end - join->slice;
+	bucket->end = leaves;
+	bucket->start = wms_time_add(leaves, -join->slice);
 }
 
 /* ---------------------------------------------------------------- bits */
@@ -473,7 +463,7 @@ look_into_range(Probe *probe, uint32 hash)
 	const WmsJoinPlan *plan = join->plan;
 	int			other = 1 - probe->side;
 	WmsBucketKey bucket = {join->side[other].state_op, WMS_TIME_MIN, WMS_TIME_MAX};
-	WmsTime		first = grid_end(join->slice, wms_time_add(probe->time, 1));
+	WmsTime		first = wms_grid_end(join->slice, wms_time_add(probe->time, 1));
 	WmsTime		last;
 
 	look_into(probe, &bucket, hash);	/* rows that never leave */
@@ -481,11 +471,11 @@ look_into_range(Probe *probe, uint32 hash)
 		return;
 	if (plan->has_min && plan->has_max)
 	{
-		last = grid_end(join->slice, wms_time_add(wms_time_add(probe->time, 1), plan->max_us - plan->min_us));
-		for (WmsTime end = first; end <= last; end += join->slice)
+		last = wms_grid_end(join->slice, wms_time_add(wms_time_add(probe->time, 1), plan->max_us - plan->min_us));
+		for (WmsTime end = first; end <= last && WmsTimeIsFinite(end); end = wms_time_add(end, join->slice))
 		{
 			bucket.end = end;
-			bucket.start = end - join->slice;
+			bucket.start = wms_time_add(end, -join->slice);
 			look_into(probe, &bucket, hash);
 		}
 		return;

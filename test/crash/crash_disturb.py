@@ -23,6 +23,7 @@ POINT = re.compile(r'\bWMS_POINT\("([^"]+)"\)')
 POINT_FILE = "test_point.conf"
 ACTIONS = ["crash", "wait", "fatal", "error", "error/40001"]
 CRASHED = "all server processes terminated; reinitializing"      # in the server's log, when no connection of before is left
+WAITED_WITH = 5                                                  # streams
 PATIENCE = 20                                                    # seconds until the load must have come to a point
 
 def sign_of(point, action):
@@ -53,8 +54,8 @@ class Log:
 class Disturber:
     """Does harm to one server. db: a connection that is connected again here when the harm broke it."""
 
-    def __init__(self, server, db):
-        self.server, self.db = server, db
+    def __init__(self, server, db, rng):
+        self.server, self.db, self.rng = server, db, rng
         self.crashes = 0
         self.set_point("")
 
@@ -113,9 +114,9 @@ class Disturber:
         self.back()
 
     def wait_with_each(self, point):
-        """The worker waits at the point; then it waits there once more with each stream that comes to it."""
+        """The worker waits at the point; then it waits there once more with each of some streams that comes to it."""
         self.look_and_vacuum()
-        for stream in STREAMS:
+        for stream in self.rng.sample(STREAMS, WAITED_WITH):
             log = Log(self.server)
             self.set_point(f"{point}:wait:{stream.name}")
             if self.happens(log, sign_of(point, "wait"), 0.3):

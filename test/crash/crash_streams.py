@@ -2,8 +2,9 @@
 
 Every row belongs to an *era* and every stream groups by it, so that one era can be compared without reading the history
 before it. A stream's query is kept as text with {event} and {visit} in the places of its sources: with the table's name it is
-the stream, with a subquery over the table it is the batch query that says what is right. Nothing is late here by the choice of
-event times (crash_load.Clock), so result and batch query must agree row for row, the same number of times.
+the stream, with a part of the table it is the batch query that says what is right (sessions, which a query run by hand does not
+merge, have one of their own beside it). Nothing is late here by the choice of event times (crash_load.Clock), so result and batch
+query must agree row for row, the same number of times.
 """
 from collections import namedtuple
 
@@ -27,7 +28,7 @@ TABLES_IN_USE = """SELECT c.oid::regclass FROM pg_catalog.pg_class c
                    WHERE relkind = 'r' AND relnamespace IN ('public'::regnamespace, 'wmstream'::regnamespace) ORDER BY relname"""
 AUDIT_TRIGGER = "CREATE TRIGGER audit AFTER INSERT ON audited FOR EACH ROW EXECUTE FUNCTION write_audit()"
 
-Stream = namedtuple("Stream", "name mode owner sources query")   # owner None: the superuser
+Stream = namedtuple("Stream", "name mode owner sources query batch", defaults=[None])   # owner None: the superuser; batch None: the query
 
 
 def watermarked(column):
@@ -62,7 +63,79 @@ STREAMS = [
         FROM {{visit}}, wmstream.window(at, '10 minutes') AS w WHERE {watermarked('at')}
         GROUP BY era, w, page"""),
 ]
-WITH_WINDOWS = [stream for stream in STREAMS if stream.name != "copied"]
+
+# ---- sliding windows that share panes, sessions, DISTINCT
+
+GAP = "10 minutes"
+
+
+def merged(rows, key, aggregates):
+    """Sessions by hand: rows of a key begin a new one where the last is further away than the gap."""
+    return f"""
+        SELECT era, min(t) AS start, max(t) + interval '{GAP}' AS finish, k, {aggregates}
+        FROM  (SELECT *, sum(first) OVER (PARTITION BY era, k ORDER BY t, id) AS number
+               FROM (SELECT *, CASE WHEN t <= lag(t) OVER (PARTITION BY era, k ORDER BY t, id) + interval '{GAP}' THEN 0 ELSE 1 END AS first
+                     FROM (SELECT *, {key} AS k FROM ({rows}) r) r) r) r
+        GROUP BY era, k, number"""
+
+
+STREAMS += [
+    Stream("hops", "append", None, ["event"], f"""
+        SELECT era, lower(w) AS start, kind, count(*) AS n, sum(amount) AS total, max(id) AS last_id, avg(device) AS mean
+        FROM {{event}}, wmstream.window(ts, '1 hour', '10 minutes') AS w WHERE {watermarked('ts')}
+        GROUP BY era, w, kind"""),
+    Stream("stays", "append", OWNER, ["event"], f"""
+        SELECT era, lower(s) AS start, upper(s) AS finish, device AS k, count(*) AS n, sum(amount) AS total, min(id) AS first_id
+        FROM {{event}}, wmstream.session_window(ts, '{GAP}') AS s WHERE {watermarked('ts')}
+        GROUP BY era, s, device""",
+           merged("SELECT *, ts AS t FROM {event}", "device", "count(*) AS n, sum(amount) AS total, min(id) AS first_id")),
+    Stream("listed_stays", "append", None, ["visit"], f"""
+        SELECT era, lower(s) AS start, upper(s) AS finish, page AS k, array_agg(id ORDER BY id) AS ids, count(DISTINCT ms) AS different
+        FROM {{visit}}, wmstream.session_window(at, '{GAP}') AS s WHERE {watermarked('at')}
+        GROUP BY era, s, page""",
+           merged("SELECT *, at AS t FROM {visit}", "page", "array_agg(id ORDER BY id) AS ids, count(DISTINCT ms) AS different")),
+    Stream("once_per_window", "append", OWNER, ["event"], f"""
+        SELECT DISTINCT era, lower(w) AS start, device, kind FROM {{event}}, wmstream.window(ts, '10 minutes') AS w
+        WHERE {watermarked('ts')}"""),
+    Stream("once_for_ever", "append", None, ["event"], "SELECT DISTINCT era, device, kind FROM {event}"),
+]
+
+# ---- joins and chains
+
+BOTH = f"{watermarked('e.ts')} AND {watermarked('v.at AT TIME ZONE $$UTC$$')}"
+NEAR = """v.era = e.era AND v.page = '/' || chr(97 + e.device % 8) AND v.ms % 10 = e.device % 10
+        AND v.at AT TIME ZONE $$UTC$$ BETWEEN e.ts - interval '3 minutes' AND e.ts + interval '10 minutes'"""
+FOUND = f"EXISTS (SELECT FROM {{visit}} v WHERE {NEAR} AND v.ms < 4000 AND {watermarked('v.at AT TIME ZONE $$UTC$$')})"
+ONE_STREAM = f"""SELECT era, ts AS t, coalesce(kind, '-') AS k FROM {{event}} WHERE {watermarked('ts')}
+                 UNION ALL SELECT era, at AT TIME ZONE 'UTC', page FROM {{visit}} WHERE {watermarked('at AT TIME ZONE $$UTC$$')}"""
+
+STREAMS += [
+    Stream("pairs", "append", None, ["event", "visit"], f"""
+        SELECT e.era, e.id, v.id AS other, e.note FROM {{event}} e JOIN {{visit}} v ON {NEAR} WHERE {BOTH}"""),
+    Stream("perhaps", "append", OWNER, ["event", "visit"], f"""
+        SELECT e.era, e.id, v.id AS other, v.ms FROM {{event}} e LEFT JOIN {{visit}} v ON {NEAR} AND v.ms % 7 <> e.device % 7 WHERE {BOTH}"""),
+    Stream("either", "append", None, ["event", "visit"], f"""
+        SELECT coalesce(e.era, v.era) AS era, e.id, v.id AS other FROM {{event}} e FULL JOIN {{visit}} v ON {NEAR} AND e.kind <> 'a' WHERE {BOTH}"""),
+    Stream("found", "append", OWNER, ["event", "visit"], f"SELECT e.era, e.id FROM {{event}} e WHERE {watermarked('e.ts')} AND {FOUND}"),
+    Stream("missed", "append", None, ["event", "visit"], f"SELECT e.era, e.id FROM {{event}} e WHERE {watermarked('e.ts')} AND NOT {FOUND}"),
+    Stream("pairs_per_hour", "append", None, ["event", "visit"], f"""
+        SELECT e.era, lower(w) AS start, count(*) AS n, count(v.id) AS met, sum(v.ms) AS ms
+        FROM {{event}} e LEFT JOIN {{visit}} v ON {NEAR}, wmstream.window(e.ts, '1 hour') AS w WHERE {BOTH} GROUP BY e.era, w"""),
+    Stream("devices_per_window", "append", None, ["event"], f"""
+        SELECT era, lower(w) AS start, count(*) AS devices, sum(device) AS total
+        FROM (SELECT DISTINCT era, w, device FROM {{event}}, wmstream.window(ts, '10 minutes') AS w WHERE {watermarked('ts')}) d GROUP BY era, w"""),
+    Stream("busiest", "append", OWNER, ["event"], f"""
+        SELECT era, lower(h) AS start, max(n) AS most, count(*) AS groups
+        FROM (SELECT era, w, device, count(*) AS n FROM {{event}}, wmstream.window(ts, '5 minutes') AS w WHERE {watermarked('ts')} GROUP BY era, w, device) m,
+             wmstream.window(m.w, '1 hour') AS h GROUP BY era, h"""),
+    Stream("all_stays", "append", None, ["event", "visit"], f"""
+        SELECT era, lower(s) AS start, upper(s) AS finish, k, count(*) AS n
+        FROM (SELECT DISTINCT era, t, k FROM ({ONE_STREAM}) u) d, wmstream.session_window(t, '{GAP}') AS s
+        GROUP BY era, s, k""",
+           merged(f"SELECT DISTINCT era, t, k AS word, 0 AS id FROM ({ONE_STREAM}) u", "word", "count(*) AS n")),
+]
+
+WITH_WATERMARK = [stream for stream in STREAMS if stream.name not in ("copied", "once_for_ever")]
 
 
 def create(db, stream):
@@ -89,14 +162,16 @@ def set_up(db):
 # ---------------------------------------------------------------- the oracle
 
 def batch_query(stream, era):
-    """The stream's query over what its sources hold now; era None: all of them. Rows without a finite time make no window."""
-    sources = {}
+    """The stream's query over what its sources hold now; era None: all of them. Rows without a finite time are no rows of a stream
+    with a watermark."""
+    sources, tables = {}, []
     for source in stream.sources:
         conditions = ["true"] if era is None else [f"era = {era}"]
-        if source == "event" and stream in WITH_WINDOWS:
+        if source == "event" and stream in WITH_WATERMARK:
             conditions.append("isfinite(ts)")
-        sources[source] = f"(SELECT * FROM {source} WHERE {' AND '.join(conditions)}) AS {source}"
-    return stream.query.format(**sources)
+        sources[source] = f"{source}_here"
+        tables.append(f"{source}_here AS (SELECT * FROM {source} WHERE {' AND '.join(conditions)})")
+    return f"WITH {', '.join(tables)} {(stream.batch or stream.query).format(**sources)}"
 
 
 def difference(db, stream, era):
@@ -113,6 +188,7 @@ def audit_difference(db, era):
 
 def disagreement(db, want, got):
     """Rows of one query that the other does not have, both ways, each as often as it is missing."""
+    db.execute("SET enable_nestloop = off")                        # nothing is known yet of an era's rows
     rows = db.execute(f"""
         WITH want AS ({want}), got AS ({got}),
              missing AS (SELECT m::text AS row FROM (TABLE want EXCEPT ALL TABLE got) m),
@@ -129,9 +205,11 @@ def disagreement(db, want, got):
 def counter_gap(db, stream):
     """Counters are durable with the rows they count: every row of the source was counted once, none was late. By how much
     input_rows, late_rows and no_time_rows are wrong; all 0 when all is well."""
-    source, = stream.sources
-    no_time = "NOT coalesce(isfinite(ts), false)" if source == "event" and stream in WITH_WINDOWS else "false"
-    (rows, without_time), = db.execute(f"SELECT count(*), count(*) FILTER (WHERE {no_time}) FROM {source}")
+    rows = without_time = 0
+    for source in stream.sources:
+        no_time = "NOT coalesce(isfinite(ts), false)" if source == "event" and stream in WITH_WATERMARK else "false"
+        (some, some_without_time), = db.execute(f"SELECT count(*), count(*) FILTER (WHERE {no_time}) FROM {source}")
+        rows, without_time = rows + int(some), without_time + int(some_without_time)
     (counted, late, counted_without_time), = db.execute(
         "SELECT input_rows, late_rows, no_time_rows FROM wmstream.stat_streams WHERE stream = $1::regclass", [stream.name])
-    return int(counted) - int(rows), int(late), int(counted_without_time) - int(without_time)
+    return int(counted) - rows, int(late), int(counted_without_time) - without_time
