@@ -9,7 +9,7 @@
  *	 3. the next batch is decoded and queued at the streams that want it
  *	 4. every stream works on its queue, commands and clock (worker_stream.c, worker_batch.c)
  *	 5. our commits are flushed; waiters and the slot are told
- *	 6. nothing done: wait for the latch or the poll interval
+ *	 6. nothing done, or everything read: wait for the latch or the poll interval
  *
  * The decoding context is made in a short transaction and outlives it (source room).  No snapshot, lock or transaction is
  * held between batches.  Errors of streams are handled where they happen; any other error ends the process, and the
@@ -250,14 +250,14 @@ tell(void)
 }
 
 static void
-rest(bool busy)
+rest(bool active, bool again)
 {
 	static TimestampTz last_busy = 0;
 	static TimestampTz last_check = 0;
 	TimestampTz now = GetCurrentTimestamp();
 	long		timeout = wms_poll_interval;
 
-	if (busy)
+	if (active)
 		last_busy = now;
 	else if (TimestampDifferenceExceeds(last_busy, now, IDLE_AFTER_MS))
 	{
@@ -269,7 +269,7 @@ rest(bool busy)
 		last_check = now;
 		wms_runners_check_retention();
 	}
-	if (busy)
+	if (again)
 	{
 		/* without waiting there is nobody else to tell */
 		if (!PostmasterIsAlive())
@@ -284,18 +284,22 @@ rest(bool busy)
 static void
 turn(void)
 {
-	bool		did = false;
-	bool		caught_up;
+	bool		news,
+				read,
+				worked,
+				caught_up;
 
 	check_signals();
-	did |= read_registry();
+	news = read_registry();
 	leave_if_alone();
 	open_wal();
-	did |= decode(&caught_up);
-	did |= wms_runners_work(wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr, caught_up);
+	read = decode(&caught_up);
+	worked = wms_runners_work(wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr, caught_up);
 	if (wal)
 		tell();
-	rest(did);
+
+	/* With everything read, new transactions gather for a moment: a turn for each of them would take the writers' processor time. */
+	rest(news || read || worked, news || (read ? !caught_up : worked));
 }
 
 void
