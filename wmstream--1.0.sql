@@ -22,6 +22,7 @@ CREATE TABLE wmstream.stream (
 	watermark_policy	text NOT NULL,
 	trigger_us			int8 NOT NULL,
 	lateness_us			int8 NOT NULL,
+	refined				bool NOT NULL,
 	idle_us				int8,
 	max_future_us		int8,
 	delay_us			int8,

@@ -191,6 +191,7 @@ typedef struct WmsOptions		/* what analysis must know beyond the query */
 {
 	WmsOutputMode mode;
 	int64		lateness_us;
+	bool		refines;		/* rows that were written may change in place, by this lateness or a former one */
 	int64		delay_us;		/* altered delay; -1: as written */
 	bool		force_kept;
 	bool		retract;		/* on_change */

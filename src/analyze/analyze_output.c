@@ -256,7 +256,7 @@ who_needs_keys(const Output *out)
 		return "update mode";
 	if (out->plan->mode == WMS_COMPLETE)
 		return "complete mode";
-	return out->a->options->lateness_us > 0 ? "allowed_lateness" : NULL;
+	return out->a->options->refines ? "allowed_lateness" : NULL;
 }
 
 static void

@@ -466,7 +466,7 @@ check_groups_are_final(Analysis *a, const char *what, Node *where)
 {
 	if (a->options->mode == WMS_UPDATE)
 		wms_no_window_functions_in(a, psprintf("%s in update mode", what), where);
-	else if (a->options->lateness_us > 0)
+	else if (a->options->refines)
 		wms_no_window_functions_in(a, psprintf("%s with allowed_lateness", what), where);
 }
 

@@ -269,6 +269,7 @@ typedef struct WmsProgress
 {
 	XLogRecPtr	position;		/* end LSN of the last source transaction consumed */
 	WmsTime		watermark;		/* W of the last firing */
+	WmsTime		gone_upto;		/* what ends by then has left the top operator for good, whatever the allowed lateness is now */
 	TimestampTz fired_at;		/* when the last firing was */
 	int32		nsources;
 	WmsTime		max_time[WMS_MAX_SOURCES];	/* greatest event time seen, WMS_TIME_MIN before the first row */

@@ -263,6 +263,7 @@ analyze_definition(const WmsStreamDef *def)
 
 	options.mode = def->output_mode;
 	options.lateness_us = def->lateness_us;
+	options.refines = def->refined;
 	options.delay_us = def->delay_us;
 	options.force_kept = wms_force_kept_arguments;
 	options.retract = def->on_change == WMS_CHANGE_RETRACT;

@@ -292,6 +292,7 @@ typedef struct Fire
 	WmsTime		now;
 	WmsOutputMode mode;
 	int64		lateness;
+	bool		refines;		/* shown groups may have rows that they do not show */
 	List	   *pending;		/* entries of former batches that wait for a firing: List of PendingKey */
 } Fire;
 
@@ -412,7 +413,7 @@ let_go(Fire *fire)
 static bool
 rows_replace(WmsFlow *flow)
 {
-	return flow->def->output_mode == WMS_UPDATE || flow->def->lateness_us > 0;
+	return flow->def->output_mode == WMS_UPDATE || flow->def->refined;
 }
 
 /* Groups of windows whose bounds are known beforehand. */
@@ -428,15 +429,15 @@ fire_groups(Fire *fire)
 	}
 	if (op->panes)
 	{
-		if (fire->lateness > 0)
+		if (fire->refines)
 		{
 			touch_pending(fire);
-			wms_flow_pane_emit_again(op, fire->old, fire->lateness);
+			wms_flow_pane_emit_again(op, fire->old);
 		}
 		wms_flow_pane_emit(op, fire->old, fire->now);
 		return;
 	}
-	if (fire->mode == WMS_UPDATE || fire->lateness > 0)
+	if (fire->mode == WMS_UPDATE || fire->refines)
 	{
 		touch_pending(fire);
 		wms_state_scan_touched(op->flow->store, op->plan->id, emit_touched, fire);
@@ -475,6 +476,7 @@ fire_op(WmsFlow *flow, FlowOp *op, WmsTime old, WmsTime now)
 	fire.now = wms_flow_op_watermark(op, now);
 	fire.mode = fire.top ? flow->def->output_mode : WMS_APPEND;
 	fire.lateness = fire.top ? flow->def->lateness_us : 0;
+	fire.refines = fire.top && flow->def->refined;
 
 	wms_flow_emit_begin(op);
 	if (op->retired)
@@ -486,6 +488,8 @@ fire_op(WmsFlow *flow, FlowOp *op, WmsTime old, WmsTime now)
 	wms_flow_emit_end(op);
 	if (!op->sessions)
 		let_go(&fire);
+	if (fire.top && op->plan->bounded && fire.mode != WMS_COMPLETE)
+		flow->progress->gone_upto = wms_watermark_advance(flow->progress->gone_upto, wms_time_add(fire.now, -fire.lateness));
 }
 
 static void

@@ -9,7 +9,8 @@
  * equality functions do.
  *
  * A window [start, end) is gone when end + allowed lateness <= the watermark of the last firing as this operator sees
- * it (never in complete mode): the row is then marked as dropped from it.
+ * it (never in complete mode): the row is then marked as dropped from it.  What has gone stays so when the allowed lateness
+ * is made longer, for its state is not there any more.
  */
 #include "postgres.h"
 
@@ -225,11 +226,15 @@ wms_flow_op_watermark(const FlowOp *op, WmsTime w)
 bool
 wms_flow_gone(FlowOp *op, WmsTime end)
 {
-	const WmsStreamDef *def = op->flow->def;
+	const WmsFlow *flow = op->flow;
+	WmsTime		w;
 
-	if (!op->plan->bounded || def->output_mode == WMS_COMPLETE)
+	if (!op->plan->bounded || flow->def->output_mode == WMS_COMPLETE)
 		return false;
-	return wms_time_add(end, op->plan->id == op->flow->plan->top_op ? def->lateness_us : 0) <= wms_flow_op_watermark(op, op->flow->old_watermark);
+	w = wms_flow_op_watermark(op, flow->old_watermark);
+	if (op->plan->id != flow->plan->top_op)
+		return end <= w;
+	return end <= flow->progress->gone_upto || wms_time_add(end, flow->def->lateness_us) <= w;
 }
 
 static uint32
@@ -308,7 +313,7 @@ wms_flow_mark_row(FlowOp *op, int side, TupleTableSlot *slot, uint8 mark)
 bool
 wms_flow_came_late(FlowOp *op, WmsTime end)
 {
-	return op->flow->def->lateness_us > 0 && !op->panes && op->flow->def->output_mode != WMS_COMPLETE &&
+	return op->flow->def->refined && !op->panes && op->flow->def->output_mode != WMS_COMPLETE &&
 		end <= wms_flow_op_watermark(op, op->flow->old_watermark);
 }
 

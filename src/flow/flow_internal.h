@@ -281,7 +281,7 @@ extern void wms_flow_pane_prepare(WmsFlow *flow, FlowOp *op);
 extern void wms_flow_pane_bucket(FlowOp *op, WmsTime time, WmsWindow *bucket);
 extern WmsTime wms_flow_pane_next_end(FlowOp *op, WmsTime pane_start, WmsTime w);
 extern void wms_flow_pane_emit(FlowOp *op, WmsTime old, WmsTime now);
-extern void wms_flow_pane_emit_again(FlowOp *op, WmsTime old, int64 lateness);
+extern void wms_flow_pane_emit_again(FlowOp *op, WmsTime old);
 extern bool wms_flow_pane_read(FlowOp *op, const WmsReading *reading, WmsTime w);
 
 /* flow_dedup.c */

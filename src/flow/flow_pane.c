@@ -331,12 +331,12 @@ by_time(const ListCell *a, const ListCell *b)
 	return x < y ? -1 : (x > y ? 1 : 0);
 }
 
-/* Windows that were emitted, ended in (old - lateness, old], and hold a pane that rows came into since. */
+/* Windows that were emitted, ended by old and are not gone, and hold a pane that rows came into since. */
 void
-wms_flow_pane_emit_again(FlowOp *op, WmsTime old, int64 lateness)
+wms_flow_pane_emit_again(FlowOp *op, WmsTime old)
 {
 	Touched		touched = {op, WMS_TIME_MIN, NIL};
-	WmsTime		done = wms_time_add(old, -lateness);
+	WmsTime		done = op->flow->progress->gone_upto;
 	ListCell   *lc;
 
 	wms_state_scan_touched(op->flow->store, op->plan->id, note_touched, &touched);

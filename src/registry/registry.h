@@ -71,6 +71,7 @@ typedef struct WmsStreamDef
 	bool		watermark_max;	/* watermark_policy = max */
 	int64		trigger_us;
 	int64		lateness_us;
+	bool		refined;		/* the lateness is or was above zero: state may hold groups whose rows were written and change in place */
 	int64		idle_us;		/* -1: off */
 	int64		max_future_us;	/* -1: off */
 	int64		delay_us;		/* altered delay; -1: as the query says */

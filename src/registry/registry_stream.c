@@ -56,6 +56,7 @@ enum
 	COLUMN_WATERMARK_POLICY,
 	COLUMN_TRIGGER_US,
 	COLUMN_LATENESS_US,
+	COLUMN_REFINED,
 	COLUMN_IDLE_US,
 	COLUMN_MAX_FUTURE_US,
 	COLUMN_DELAY_US,
@@ -200,6 +201,7 @@ def_from_tuple(HeapTuple tuple, TupleDesc desc)
 	def->watermark_max = INDEX_OF(TEXT(COLUMN_WATERMARK_POLICY), policy_names) == 1;
 	def->trigger_us = DatumGetInt64(VALUE(COLUMN_TRIGGER_US));
 	def->lateness_us = DatumGetInt64(VALUE(COLUMN_LATENESS_US));
+	def->refined = DatumGetBool(VALUE(COLUMN_REFINED));
 	def->idle_us = ISNULL(COLUMN_IDLE_US) ? -1 : DatumGetInt64(VALUE(COLUMN_IDLE_US));
 	def->max_future_us = ISNULL(COLUMN_MAX_FUTURE_US) ? -1 : DatumGetInt64(VALUE(COLUMN_MAX_FUTURE_US));
 	def->delay_us = ISNULL(COLUMN_DELAY_US) ? -1 : DatumGetInt64(VALUE(COLUMN_DELAY_US));
@@ -289,6 +291,7 @@ put_settings(Row *row, const WmsStreamDef *def)
 	put_text(row, COLUMN_WATERMARK_POLICY, policy_names[def->watermark_max ? 1 : 0]);
 	put(row, COLUMN_TRIGGER_US, Int64GetDatum(def->trigger_us));
 	put(row, COLUMN_LATENESS_US, Int64GetDatum(def->lateness_us));
+	put(row, COLUMN_REFINED, BoolGetDatum(def->refined));
 	put_span(row, COLUMN_IDLE_US, def->idle_us);
 	put_span(row, COLUMN_MAX_FUTURE_US, def->max_future_us);
 	put_span(row, COLUMN_DELAY_US, def->delay_us);

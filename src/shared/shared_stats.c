@@ -53,7 +53,7 @@ static void
 blank_figures(WmsFigures *figures)
 {
 	memset(figures, 0, sizeof(*figures));
-	figures->progress.watermark = WMS_TIME_MIN;
+	figures->progress.watermark = figures->progress.gone_upto = WMS_TIME_MIN;
 	figures->next_close = WMS_TIME_MAX;
 	figures->next_close_event = WMS_TIME_MAX;
 	for (int i = 0; i < WMS_MAX_SOURCES; i++)

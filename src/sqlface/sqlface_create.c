@@ -98,6 +98,7 @@ read_options(FunctionCallInfo fcinfo, WmsStreamDef *def)
 	def->output_mode = wms_face_output_mode(text_arg(fcinfo, ARG_OUTPUT_MODE, "append"));
 	def->trigger_us = span_arg(fcinfo, ARG_TRIGGER_INTERVAL, "trigger_interval", 0);
 	def->lateness_us = span_arg(fcinfo, ARG_ALLOWED_LATENESS, "allowed_lateness", 0);
+	def->refined = def->lateness_us > 0;
 	def->idle_us = span_arg(fcinfo, ARG_IDLE_TIMEOUT, "idle_timeout", -1);
 	def->close_when_idle = bool_arg(fcinfo, ARG_CLOSE_WHEN_IDLE);
 	def->max_future_us = span_arg(fcinfo, ARG_MAX_FUTURE, "max_future", -1);
@@ -222,7 +223,7 @@ static void
 analyse(Creation *creation)
 {
 	const WmsStreamDef *def = &creation->def;
-	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.delay_us = def->delay_us,
+	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.refines = def->refined,.delay_us = def->delay_us,
 	.retract = def->on_change == WMS_CHANGE_RETRACT,.owner = creation->target->owner,.result = creation->target->relid};
 	WmsStreamPlan *plan;
 	ListCell   *lc;
@@ -234,7 +235,7 @@ analyse(Creation *creation)
 	creation->shape.desc = plan->result_desc;
 	creation->shape.key_columns = plan->key_columns;
 	creation->shape.key_not_null = plan->key_not_null;
-	creation->key_needed = def->output_mode == WMS_UPDATE || def->lateness_us > 0;
+	creation->key_needed = def->output_mode == WMS_UPDATE || def->refined;
 	wms_target_check_shape(creation->target, &creation->shape, creation->key_needed);
 	foreach(lc, plan->notices)
 		ereport(NOTICE, (errmsg_internal("%s", (char *) lfirst(lc))));

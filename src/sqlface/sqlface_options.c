@@ -193,7 +193,7 @@ set_late_table(WmsStreamDef *def, const char *value)
 static WmsStreamPlan *
 plan_with(const WmsStreamDef *def)
 {
-	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.delay_us = def->delay_us,
+	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.refines = def->refined,.delay_us = def->delay_us,
 	.retract = def->on_change == WMS_CHANGE_RETRACT,.owner = def->owner,.result = def->stream};
 	WmsRefusal *refusal = NULL;
 	WmsStreamPlan *plan;
@@ -258,6 +258,7 @@ set_allowed_lateness(WmsStreamDef *def, const char *value)
 
 	def->lateness_us = value ? span_from_text("allowed_lateness", value) : 0;
 	check_readers(def);
+	def->refined |= def->lateness_us > 0;
 	plan = plan_with(def);
 	if (def->lateness_us == 0 || def->has_key || plan->key_columns == NIL)
 		return;

@@ -105,7 +105,7 @@ wms_sql_explain_stream(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	WmsStreamDef *def = wms_face_stream(PG_GETARG_OID(0));
-	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.delay_us = def->delay_us,
+	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.refines = def->refined,.delay_us = def->delay_us,
 	.retract = def->on_change == WMS_CHANGE_RETRACT,.owner = def->owner,.result = def->stream,.force_kept = wms_force_kept_arguments};
 	WmsRefusal *refusal = NULL;
 	WmsStreamPlan *plan;

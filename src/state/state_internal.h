@@ -547,7 +547,7 @@ extern bool wms_rows_each(const char *data, Size len, WmsKeptFn fn, void *arg);
 
 /* ---------------------------------------------------------------- state_log.c, state_load.c */
 
-#define WMS_LOG_FORMAT 1
+#define WMS_LOG_FORMAT 2
 #define WMS_LOG_ROW_BYTES (64 * 1024 - 64)
 /* Operators beyond these have no horizon: every bucket of theirs that closes gets a tombstone. */
 #define WMS_MAX_HORIZONS 64

@@ -166,6 +166,7 @@ head_encode(char *into, const WmsProgress *progress, const WmsTime *horizons, in
 	at = put_bytes(at, &first, sizeof(first));
 	at = put_bytes(at, &progress->position, sizeof(progress->position));
 	at = put_bytes(at, &progress->watermark, sizeof(progress->watermark));
+	at = put_bytes(at, &progress->gone_upto, sizeof(progress->gone_upto));
 	at = put_bytes(at, &progress->fired_at, sizeof(progress->fired_at));
 	at = put_bytes(at, &progress->applied, sizeof(progress->applied));
 	at = put_bytes(at, progress->counters, sizeof(progress->counters));
@@ -175,7 +176,7 @@ head_encode(char *into, const WmsProgress *progress, const WmsTime *horizons, in
 	return at - into;
 }
 
-StaticAssertDecl(7 * sizeof(int64) + sizeof(((WmsProgress *) 0)->counters) +
+StaticAssertDecl(8 * sizeof(int64) + sizeof(((WmsProgress *) 0)->counters) +
 				 2 * sizeof(int64) * WMS_MAX_SOURCES + sizeof(int64) * WMS_MAX_HORIZONS <= HEAD_MAX, "progress must fit into a head");
 
 static const char *
@@ -197,7 +198,7 @@ wms_head_decode(const char *at, Size len, WmsProgress *progress, WmsTime *horizo
 		at = take_bytes(at, counts, sizeof(counts));
 	if (counts[0] != WMS_NCOUNTERS || counts[1] < 0 || counts[1] > WMS_MAX_SOURCES ||
 		counts[2] < 0 || counts[2] > WMS_MAX_HORIZONS ||
-		len != 7 * sizeof(int64) + sizeof(progress->counters) + (2 * counts[1] + counts[2]) * sizeof(int64))
+		len != 8 * sizeof(int64) + sizeof(progress->counters) + (2 * counts[1] + counts[2]) * sizeof(int64))
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("the head of the stream's state log is damaged"),
@@ -206,6 +207,7 @@ wms_head_decode(const char *at, Size len, WmsProgress *progress, WmsTime *horizo
 	at = take_bytes(at, first, sizeof(*first));
 	at = take_bytes(at, &progress->position, sizeof(progress->position));
 	at = take_bytes(at, &progress->watermark, sizeof(progress->watermark));
+	at = take_bytes(at, &progress->gone_upto, sizeof(progress->gone_upto));
 	at = take_bytes(at, &progress->fired_at, sizeof(progress->fired_at));
 	at = take_bytes(at, &progress->applied, sizeof(progress->applied));
 	at = take_bytes(at, progress->counters, sizeof(progress->counters));

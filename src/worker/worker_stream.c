@@ -158,7 +158,7 @@ add_runner(Oid stream)
 	runner->def_context = AllocSetContextCreate(context, "wmstream definition", ALLOCSET_SMALL_SIZES);
 	runner->slot = wms_stream_slot(stream, true);
 	runner->status = WMS_STARTING;
-	runner->progress.watermark = WMS_TIME_MIN;
+	runner->progress.watermark = runner->progress.gone_upto = WMS_TIME_MIN;
 	for (int i = 0; i < WMS_MAX_SOURCES; i++)
 		runner->progress.max_time[i] = WMS_TIME_MIN;
 	runner->work = runner->progress;
