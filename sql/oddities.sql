@@ -27,3 +27,27 @@ INSERT INTO left_rows (ts, k, v) VALUES ('2024-01-02 10:00+00', 'a', 5), ('2024-
 INSERT INTO right_rows (ts, k, v) VALUES ('2024-01-02 10:00+00', 'a', 1), ('2024-01-02 10:01+00', 'b', 8), ('2024-01-02 10:01+00', 'b', 9);
 SELECT wmstream.wait('side_by_side');
 SELECT * FROM side_by_side ORDER BY id, v;
+
+-- A static table on the nullable side above joined streams, below an aggregate.
+CREATE TABLE names (k text, name text);
+INSERT INTO names VALUES ('a', 'first'), ('a', 'second');
+SELECT wmstream.create_stream('static_above', $$
+  SELECT lower(w) AS hour, count(*) AS n, count(name) AS named
+  FROM  (SELECT a.ts, n.name FROM left_rows a JOIN right_rows b ON b.k = a.k AND b.ts BETWEEN a.ts - interval '1 minute' AND a.ts + interval '1 minute' LEFT JOIN names n ON n.k = a.k
+         WHERE wmstream.watermark(a.ts, '10 minutes') AND wmstream.watermark(b.ts, '10 minutes')) q, wmstream.window(ts, '1 hour') AS w
+  GROUP BY w
+$$);
+INSERT INTO left_rows (ts, k, v) VALUES ('2024-01-03 10:00+00', 'a', 5), ('2024-01-03 10:01+00', 'b', 9);
+INSERT INTO right_rows (ts, k, v) VALUES ('2024-01-03 10:00+00', 'a', 1), ('2024-01-03 10:01+00', 'b', 8), ('2024-01-03 10:01+00', 'b', 9);
+SELECT wmstream.advance_watermark('static_above', '2024-01-03 12:00+00');
+SELECT wmstream.wait('static_above');
+TABLE static_above;
+
+-- What only the planner refuses is refused at creation too.
+SELECT wmstream.create_stream('unplanned', $$
+  SELECT a.id, c.name FROM left_rows a, names b FULL JOIN names c ON b.k = 'a' WHERE wmstream.watermark(a.ts, '0')
+$$);
+\echo :SQLSTATE
+SELECT wmstream.create_stream('unplanned', 'SELECT id, 2147483647 + 1 AS more FROM left_rows');
+\echo :SQLSTATE
+SELECT count(*) FROM wmstream.streams;

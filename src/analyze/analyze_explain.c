@@ -48,6 +48,27 @@ span_text(int64 us)
 	return DatumGetCString(DirectFunctionCall1(interval_out, IntervalPGetDatum(&span)));
 }
 
+/* Locking a query reads what the columns of its joins stand for, and once a join was cut out that is no more what it was. */
+static void
+forget_join_columns(Query *query)
+{
+	ListCell   *lc;
+	ListCell   *lc2;
+
+	foreach(lc, query->rtable)
+	{
+		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
+
+		if (rte->rtekind == RTE_SUBQUERY)
+			forget_join_columns(rte->subquery);
+		foreach(lc2, rte->joinaliasvars)
+			lfirst(lc2) = NULL;
+	}
+	foreach(lc, query->cteList)
+		if (IsA(lfirst_node(CommonTableExpr, lc)->ctequery, Query))
+			forget_join_columns((Query *) lfirst_node(CommonTableExpr, lc)->ctequery);
+}
+
 /* An expression over the entries of a range table, as "SELECT expr" shows it. */
 char *
 wms_an_text(Node *expr, List *rtable)
@@ -65,6 +86,7 @@ wms_an_text(Node *expr, List *rtable)
 		if (lfirst_node(RangeTblEntry, lc)->rtekind == RTE_JOIN)
 			wms_an_void_rte(lfirst(lc));
 	}
+	forget_join_columns(query);
 	query->targetList = list_make1(makeTargetEntry((Expr *) copyObject(expr), 1, NULL, false));
 	query->hasAggs = contain_aggs_of_level(expr, 0);
 	text = pg_get_querydef(query, false);

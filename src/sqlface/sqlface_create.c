@@ -204,6 +204,7 @@ plan_of(const Creation *creation, const WmsOptions *options)
 
 	if (!plan)
 		wms_refusal_raise(refusal, creation->query_text);
+	wms_face_plan_query(creation->query, creation->query_text);
 	return plan;
 }
 

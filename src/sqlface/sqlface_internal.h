@@ -54,5 +54,7 @@ extern void wms_face_set_option(WmsStreamDef *def, const char *option, const cha
 
 /* Exactly one SELECT, analysed as the caller in the caller's search_path.  Errors point into text. */
 extern Query *wms_face_query(const char *text);
+/* ERROR if Postgres itself cannot plan it. */
+extern void wms_face_plan_query(const Query *query, const char *text);
 
 #endif							/* WMS_SQLFACE_INTERNAL_H */

@@ -11,6 +11,7 @@
 #include "fmgr.h"
 #include "nodes/parsenodes.h"
 #include "parser/analyze.h"
+#include "rewrite/rewriteHandler.h"
 #include "tcop/tcopprot.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
@@ -62,21 +63,40 @@ check_plain_select(const Query *query)
 				 errhint("Write rows by a trigger of the result table, which runs as its owner.")));
 }
 
+static void
+push_callback(ErrorContextCallback *callback, const char *text)
+{
+	callback->callback = point_into_definition;
+	callback->arg = unconstify(char *, text);
+	callback->previous = error_context_stack;
+	error_context_stack = callback;
+}
+
 Query *
 wms_face_query(const char *text)
 {
 	ErrorContextCallback callback;
 	Query	   *query;
 
-	callback.callback = point_into_definition;
-	callback.arg = unconstify(char *, text);
-	callback.previous = error_context_stack;
-	error_context_stack = &callback;
+	push_callback(&callback, text);
 	query = parse_analyze_fixedparams(only_select(text), text, NULL, 0, NULL);
 	error_context_stack = callback.previous;
 
 	check_plain_select(query);
 	return query;
+}
+
+/* What only the planner refuses, and constants that cannot be computed, are told at creation too. */
+void
+wms_face_plan_query(const Query *query, const char *text)
+{
+	ErrorContextCallback callback;
+	ListCell   *lc;
+
+	push_callback(&callback, text);
+	foreach(lc, QueryRewrite(copyObject(unconstify(Query *, query))))
+		(void) pg_plan_query(lfirst_node(Query, lc), text, 0, NULL);
+	error_context_stack = callback.previous;
 }
 
 /* An error that is only news of something being dropped: the relation, the column, the type are not there any more. */
