@@ -109,3 +109,34 @@ SELECT wmstream.alter_stream('lazy', 'trigger_interval', '0');
 INSERT INTO orders (ts, region, amount) VALUES ('2024-03-02 10:00+00', 'b', 1);
 SELECT wmstream.wait('lazy');
 TABLE lazy ORDER BY region;
+
+-- Rows are taken away by the key's index, NULL or not: none of the others is read.
+CREATE TABLE stock (a int, b text, n int);
+SELECT wmstream.create_stream('in_stock', 'SELECT a, b, sum(n) AS n FROM stock GROUP BY a, b HAVING sum(n) > 0', output_mode => 'update');
+INSERT INTO stock VALUES (0, '0', 1), (NULL, NULL, 1);
+SELECT wmstream.wait('in_stock');
+INSERT INTO stock VALUES (0, '0', -1);
+SELECT wmstream.wait('in_stock');
+TABLE in_stock;
+INSERT INTO stock SELECT nullif(i % 100, 0), nullif(i / 100, 0)::text, 1 FROM generate_series(1, 5000) i;
+SELECT wmstream.wait('in_stock');
+INSERT INTO stock VALUES (NULL, NULL, -1), (NULL, '5', -1), (7, NULL, -1), (7, '7', -1), (7, '8', 1);
+SELECT wmstream.wait('in_stock');
+CREATE FUNCTION taken(rows int, OUT read_in_order boolean) LANGUAGE plpgsql AS $$
+BEGIN
+  FOR i IN 1..1000 LOOP
+    PERFORM pg_stat_clear_snapshot();
+    SELECT seq_tup_read > 100 INTO read_in_order FROM pg_stat_user_tables WHERE relid = 'in_stock'::regclass AND n_tup_del >= rows;
+    IF FOUND THEN RETURN; END IF;
+    PERFORM pg_sleep(0.01);
+  END LOOP;
+  RAISE 'not told in time';
+END $$;
+SELECT * FROM taken(5);
+SELECT * FROM oracle.differences('SELECT a, b, sum(n) FROM stock GROUP BY a, b HAVING sum(n) > 0', 'TABLE in_stock');
+-- a key that no index takes
+SELECT wmstream.create_stream('long_keys', 'SELECT b, count(*) AS n FROM stock GROUP BY b', output_mode => 'update');
+SELECT wmstream.create_stream('longer_keys', 'SELECT b || b AS b, count(*) AS n FROM stock GROUP BY b || b', output_mode => 'update');
+INSERT INTO stock SELECT 1, string_agg(md5(i::text), ''), 1 FROM generate_series(1, 150) i;
+SELECT oracle.status('long_keys'), oracle.status('longer_keys');
+SELECT stream, regexp_replace(reason, '[0-9]+', 'N', 'g') AS reason FROM wmstream.streams WHERE stream::text LIKE 'long%' ORDER BY stream::text;

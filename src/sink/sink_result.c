@@ -9,20 +9,27 @@
  * partitions, defaults, generated columns, row-level security and privileges are
  * Postgres's business.  Rows are written in key order, which halves the cost of the index.
  *
- * Keys that may be NULL are compared by their images: they come from the same group
- * both times, so equal keys have equal images, and images can be merge-joined where
- * IS NOT DISTINCT FROM could only be tried pair by pair.
+ * Keys that may be NULL.  To take rows away there is a statement for each choice of key columns that are NULL, so that every row is
+ * found by the key's index.  Where the whole table is compared, and where there would be too many such statements, keys are
+ * compared by their images: they come from the same group both times, so equal keys have equal images, and images
+ * can be merge-joined where IS NOT DISTINCT FROM could only be tried pair by pair.
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/pg_operator.h"
 #include "utils/builtins.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
+#include "utils/typcache.h"
 
 #include "sink/sink.h"
+
+#define NULLABLE_MAX 4			/* key columns that may be NULL, for statements of their own */
 
 struct WmsSink
 {
@@ -32,14 +39,28 @@ struct WmsSink
 	char	   *target;			/* quoted name of the result */
 	TupleDesc	desc;
 	List	   *key;			/* column numbers in desc that make the key */
-	bool		key_not_null;
+	List	   *nullable;		/* those of them that the table lets be NULL */
 	Oid			relid;
+	int			nulls;			/* of the statement that is being made: which of nullable are NULL, as bits */
 	WmsQuery   *insert;			/* each NULL until first used */
 	WmsQuery   *upsert;
 	WmsQuery   *upsert_changed;
-	WmsQuery   *take_away;
+	WmsQuery   *take_away[1 << NULLABLE_MAX];
 	WmsQuery   *clear_others;
 };
+
+static char *
+operator_schema(Oid op)
+{
+	HeapTuple	tuple = SearchSysCache1(OPEROID, ObjectIdGetDatum(op));
+	char	   *schema;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for operator %u", op);
+	schema = get_namespace_name(((Form_pg_operator) GETSTRUCT(tuple))->oprnamespace);
+	ReleaseSysCache(tuple);
+	return schema;
+}
 
 static const char *
 column(WmsSink *sink, int attno)
@@ -62,27 +83,48 @@ append_columns(StringInfo sql, WmsSink *sink, const char *prefix, bool key_only)
 	}
 }
 
+/* t.c = r.c as the key's index compares: by the type's own equality, wherever that is.  (Collations are the same, or the table does not fit.) */
+static void
+append_equal(StringInfo sql, WmsSink *sink, int attno, const char *a, const char *b)
+{
+	const char *name = column(sink, attno);
+	AttrNumber	in_table = get_attnum(sink->relid, NameStr(TupleDescAttr(sink->desc, attno - 1)->attname));
+	Oid			type = get_atttype(sink->relid, in_table);
+	Oid			op = lookup_type_cache(type, TYPECACHE_EQ_OPR)->eq_opr;
+
+	appendStringInfo(sql, "%s%s OPERATOR(%s.%s) %s%s", a, name, quote_identifier(operator_schema(op)), get_opname(op), b, name);
+}
+
+static void
+append_images_match(StringInfo sql, WmsSink *sink, const char *a, const char *b)
+{
+	appendStringInfoString(sql, "ROW(");
+	append_columns(sql, sink, a, true);
+	appendStringInfoString(sql, ")::pg_catalog.record OPERATOR(pg_catalog.*=) ROW(");
+	append_columns(sql, sink, b, true);
+	appendStringInfoString(sql, ")::pg_catalog.record");
+}
+
+/* Keys that are alike; of those that may be NULL, sink->nulls are. */
 static void
 append_key_match(StringInfo sql, WmsSink *sink, const char *a, const char *b)
 {
 	bool		first = true;
+	int			n = 0;
 	ListCell   *lc;
 
-	if (!sink->key_not_null)
-	{
-		appendStringInfoString(sql, "ROW(");
-		append_columns(sql, sink, a, true);
-		appendStringInfoString(sql, ")::pg_catalog.record OPERATOR(pg_catalog.*=) ROW(");
-		append_columns(sql, sink, b, true);
-		appendStringInfoString(sql, ")::pg_catalog.record");
-		return;
-	}
 	foreach(lc, sink->key)
 	{
-		const char *name = column(sink, lfirst_int(lc));
+		int			attno = lfirst_int(lc);
+		const char *name = column(sink, attno);
 
-		appendStringInfo(sql, "%s%s%s = %s%s", first ? "" : " AND ", a, name, b, name);
+		if (!first)
+			appendStringInfoString(sql, " AND ");
 		first = false;
+		if (list_member_int(sink->nullable, attno) && (sink->nulls & (1 << n++)) != 0)
+			appendStringInfo(sql, "%s%s IS NULL AND %s%s IS NULL", a, name, b, name);
+		else
+			append_equal(sql, sink, attno, a, b);
 	}
 }
 
@@ -184,6 +226,27 @@ make_insert_missing(WmsSink *sink)
 	return plan(sink, &sql);
 }
 
+static bool
+too_many_nullable(WmsSink *sink)
+{
+	return list_length(sink->nullable) > NULLABLE_MAX;
+}
+
+/* By the key's index, row by row: the plan is kept while the table grows, and may be made when it is small. */
+static WmsQuery *
+plan_by_index(WmsSink *sink, StringInfo sql)
+{
+	static const char *const others[] = {"enable_hashjoin", "enable_mergejoin", "enable_seqscan"};
+	int			level = NewGUCNestLevel();
+	WmsQuery   *q;
+
+	for (size_t i = 0; i < lengthof(others); i++)
+		SetConfigOption(others[i], "off", PGC_USERSET, PGC_S_SESSION);
+	q = plan(sink, sql);
+	AtEOXact_GUC(true, level);
+	return q;
+}
+
 static WmsQuery *
 make_take_away(WmsSink *sink)
 {
@@ -195,8 +258,13 @@ make_take_away(WmsSink *sink)
 	appendStringInfoString(&sql, " FROM wms_touched EXCEPT SELECT ");
 	append_columns(&sql, sink, "", true);
 	appendStringInfoString(&sql, " FROM wms_rows) d WHERE ");
+	if (too_many_nullable(sink))
+	{
+		append_images_match(&sql, sink, "t.", "d.");
+		return plan(sink, &sql);
+	}
 	append_key_match(&sql, sink, "t.", "d.");
-	return plan(sink, &sql);
+	return plan_by_index(sink, &sql);
 }
 
 /* Complete mode: rows whose key (or, without one, whose image) is not in the answer any more. */
@@ -207,7 +275,10 @@ make_clear_others(WmsSink *sink)
 
 	initStringInfo(&sql);
 	appendStringInfo(&sql, "DELETE FROM %s t WHERE NOT EXISTS (SELECT FROM wms_rows r WHERE ", sink->target);
-	if (sink->key != NIL)
+	sink->nulls = 0;
+	if (sink->key != NIL && sink->nullable != NIL)
+		append_images_match(&sql, sink, "t.", "r.");
+	else if (sink->key != NIL)
 		append_key_match(&sql, sink, "t.", "r.");
 	else
 		append_row_differs(&sql, sink, "t.", "r.", "*=");
@@ -227,11 +298,12 @@ key_desc(WmsSink *sink)
 	return desc;
 }
 
-static bool
-columns_not_null(Oid relid, TupleDesc desc, List *columns)
+/* Those of the columns that the table lets be NULL. */
+static List *
+nullable_columns(Oid relid, TupleDesc desc, List *columns)
 {
 	Relation	rel = table_open(relid, AccessShareLock);
-	bool		all = true;
+	List	   *nullable = NIL;
 	ListCell   *lc;
 
 	foreach(lc, columns)
@@ -239,10 +311,10 @@ columns_not_null(Oid relid, TupleDesc desc, List *columns)
 		AttrNumber	attno = get_attnum(relid, NameStr(TupleDescAttr(desc, lfirst_int(lc) - 1)->attname));
 
 		if (attno == InvalidAttrNumber || !TupleDescAttr(RelationGetDescr(rel), attno - 1)->attnotnull)
-			all = false;
+			nullable = lappend_int(nullable, lfirst_int(lc));
 	}
 	table_close(rel, NoLock);
-	return all;
+	return nullable;
 }
 
 WmsSink *
@@ -260,7 +332,7 @@ wms_sink_open(const WmsStreamDef *def, TupleDesc desc, List *key_columns)
 	sink->key = def->has_key ? key_columns : NIL;
 	sink->target = quote_qualified_identifier(get_namespace_name(get_rel_namespace(def->stream)),
 											  get_rel_name(def->stream));
-	sink->key_not_null = columns_not_null(def->stream, desc, sink->key);
+	sink->nullable = nullable_columns(def->stream, desc, sink->key);
 	sink->rows = wms_rowset_make(sink->env, "wms_rows", desc);
 	sink->touched = wms_rowset_make(sink->env, "wms_touched", key_desc(sink));
 	return sink;
@@ -339,6 +411,17 @@ wms_sink_insert(WmsSink *sink)
 	return run(sink, &sink->insert, make_insert);
 }
 
+static int64
+take_away(WmsSink *sink)
+{
+	int			choices = too_many_nullable(sink) ? 1 : 1 << list_length(sink->nullable);
+	int64		written = 0;
+
+	for (sink->nulls = 0; sink->nulls < choices; sink->nulls++)
+		written += run(sink, &sink->take_away[sink->nulls], make_take_away);
+	return written;
+}
+
 int64
 wms_sink_upsert(WmsSink *sink)
 {
@@ -346,7 +429,7 @@ wms_sink_upsert(WmsSink *sink)
 
 	Assert(sink->key != NIL);
 	if (count_rows(sink->touched) > count_rows(sink->rows))
-		written += run(sink, &sink->take_away, make_take_away);
+		written += take_away(sink);
 	if (count_rows(sink->rows) > 0)
 		written += run(sink, &sink->upsert, make_upsert_all);
 	return written;

@@ -161,6 +161,20 @@ append_place(StringInfo text, const WmsWhere *where, const char *row)
 }
 
 /*
+ * A key of the result that its index cannot take; what the index says of itself does not help who wrote a query.  Very long ones
+ * fail before the index is known: then the place in core tells.
+ */
+static bool
+is_too_long_key(const ErrorData *edata)
+{
+	const char *file = edata->filename ? strrchr(edata->filename, '/') : NULL;
+
+	if (edata->sqlerrcode != ERRCODE_PROGRAM_LIMIT_EXCEEDED)
+		return false;
+	return edata->constraint_name != NULL || (edata->filename && strcmp(file ? file + 1 : edata->filename, "indextuple.c") == 0);
+}
+
+/*
  * The text for an error of a batch; row: the number of the row that raised it, -1: not known, or none.  Outside a transaction; lives in
  * the batch context.
  */
@@ -178,7 +192,9 @@ wms_error_text(WmsRunner *runner, WmsBatch *batch, const WmsWhere *where, const 
 		appendStringInfo(text, " (%s)", edata->detail);
 	if (where->in_rows)
 		append_place(text, where, batch && row >= 0 && !timed_out ? describe_row(runner, batch, row) : NULL);
-	if (edata->hint)
+	if (is_too_long_key(edata))
+		appendStringInfoString(text, ". A key of the result must fit into a row of an index: show a hash of it, such as md5(...), or in append mode leave it out");
+	else if (edata->hint)
 		appendStringInfo(text, ". %s", edata->hint);
 	MemoryContextSwitchTo(old);
 	return text->data;
