@@ -42,6 +42,7 @@ typedef struct WmsSourcePlan
 {
 	int			index;
 	Oid			relid;
+	bool		queue;			/* a queue table; then all sources of the stream are */
 	TupleDesc	raw_desc;
 	Query	   *below;			/* subquery under the watermark: reads wms_raw_<i>, last column #ord; NULL: the table itself */
 	TupleDesc	in_desc;
@@ -173,6 +174,7 @@ typedef struct WmsStreamPlan
 	WmsInputPlan *final;		/* gives the result's columns (junk last) */
 	TupleDesc	result_desc;	/* columns of the SELECT list */
 	WmsOutputMode mode;
+	bool		queues;			/* the sources are queue tables */
 	bool		processing_time;	/* windows of now() */
 	bool		retract;		/* changed rows are taken back */
 	int			top_op;			/* operator whose groups the result shows; -1: none */

@@ -126,7 +126,8 @@ explain_source(List **lines, const WmsStreamPlan *plan, const WmsSourcePlan *sou
 {
 	RangeTblEntry *rte = wms_rowset_rte("in", source->in_desc, get_rel_name(source->relid));
 
-	line(lines, 0, "Source %d: %s%s", source->index, relation_text(source->relid), source->below ? ", through a subquery" : "");
+	line(lines, 0, "Source %d: %s%s%s", source->index, source->queue ? "queue " : "", relation_text(source->relid),
+		 source->below ? ", through a subquery" : "");
 	if (plan->processing_time)
 		line(lines, 1, "time: the clock, at the start of the batch");
 	else if (source->event_time == NULL)

@@ -247,6 +247,8 @@ extern void wms_no_temporary_table(Analysis *a, const char *name);
 extern void wms_no_own_result(Analysis *a, const char *name);
 extern void wms_no_changing_result(Analysis *a, const char *name);
 extern void wms_no_row_security(Analysis *a, const char *name);
+extern void wms_no_update_trigger(Analysis *a, const char *name);
+extern void wms_no_mixed_sources(Analysis *a, const char *queue, const char *table);
 extern void wms_no_system_column(Analysis *a, Node *where);
 extern void wms_no_virtual_column(Analysis *a, Node *where);
 extern void wms_no_two_windows(Analysis *a, Node *where);

@@ -619,6 +619,7 @@ finished_plan(Analysis *a, Query *query)
 	plan->sources = palloc0(sizeof(WmsSourcePlan) * Max(list_length(a->sources), 1));
 	foreach(lc, a->sources)
 		plan->sources[plan->nsources++] = *(WmsSourcePlan *) lfirst(lc);
+	plan->queues = plan->nsources > 0 && plan->sources[0].queue;
 	plan->ops = palloc0(sizeof(WmsOpPlan) * Max(list_length(a->ops), 1));
 	foreach(lc, a->ops)
 		plan->ops[plan->nops++] = *(WmsOpPlan *) lfirst(lc);

@@ -286,6 +286,20 @@ wms_no_row_security(Analysis *a, const char *name)
 }
 
 void
+wms_no_update_trigger(Analysis *a, const char *name)
+{
+	SAY_NO(a, ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE, -1, "Drop the trigger, or make it an AFTER trigger: with it every row that is updated would look like a new one.",
+		   "queue \"%s\" has a BEFORE UPDATE trigger for rows", name);
+}
+
+void
+wms_no_mixed_sources(Analysis *a, const char *queue, const char *table)
+{
+	SAY_NO(a, NOT_SUPPORTED, -1, "Make both queues, or neither: wmstream.create_queue(), wmstream.drop_queue().",
+		   "queue \"%s\" and ordinary table \"%s\" cannot be sources of the same stream", queue, table);
+}
+
+void
 wms_no_system_column(Analysis *a, Node *where)
 {
 	SAY_NO(a, NOT_SUPPORTED, exprLocation(where), "Use a column of the table.", "system columns of a stream source cannot be read");

@@ -73,6 +73,8 @@ check_table(Analysis *a, const RangeTblEntry *rte)
 	lower = wms_registry_stream(rte->relid);
 	if (lower && wms_stream_changes_rows(lower) && !a->options->retract)
 		wms_no_changing_result(a, RelationGetRelationName(rel));
+	if (rel->trigdesc && rel->trigdesc->trig_update_before_row && wms_is_queue(rte->relid))
+		wms_no_update_trigger(a, RelationGetRelationName(rel));
 	if (rte->securityQuals != NIL)
 		wms_no_row_security(a, RelationGetRelationName(rel));
 	if (rte->tablesample)
@@ -122,6 +124,7 @@ add_source(Analysis *a, Oid relid)
 
 	source->index = list_length(a->sources);
 	source->relid = relid;
+	source->queue = wms_is_queue(relid);
 	source->raw_desc = raw_desc_of(relid);
 	source->time_type = TIMESTAMPTZOID;
 	a->sources = lappend(a->sources, source);
@@ -695,6 +698,23 @@ only_table_is_source(Analysis *a, Query *query)
 	replace_entry(context.query, context.rtindex, set_name("in", source->index), source->in_desc);
 }
 
+/* A position is one in the WAL, or one in queues. */
+static void
+check_one_kind(Analysis *a)
+{
+	WmsSourcePlan *first = linitial(a->sources);
+	ListCell   *lc;
+
+	foreach(lc, a->sources)
+	{
+		WmsSourcePlan *other = lfirst(lc);
+
+		if (other->queue != first->queue)
+			wms_no_mixed_sources(a, get_rel_name(first->queue ? first->relid : other->relid),
+								 get_rel_name(first->queue ? other->relid : first->relid));
+	}
+}
+
 void
 wms_an_find_sources(Analysis *a, Query *query)
 {
@@ -703,6 +723,8 @@ wms_an_find_sources(Analysis *a, Query *query)
 		leftover_walker((Node *) query, a);
 	if (a->refusal == NULL && !a->has_watermark)
 		only_table_is_source(a, query);
+	if (a->refusal == NULL && a->sources != NIL)
+		check_one_kind(a);
 }
 
 /* ---------------------------------------------------------------- static tables */

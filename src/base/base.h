@@ -246,6 +246,37 @@ typedef struct WmsWatch
 extern void wms_watch_start(WmsWatch *watch);
 extern void wms_watch_stop(WmsWatch *watch);
 
+/* ---------------------------------------------------------------- transactions that were seen: base_seen.c */
+
+/* As a snapshot, with xids that do not wrap: those before xmax have been seen, but for xip (ascending). */
+typedef struct WmsSeen
+{
+	uint64		xmax;
+	uint32		nxip;
+	uint64		xip[FLEXIBLE_ARRAY_MEMBER];
+} WmsSeen;
+
+#define WmsSeenSize(nxip) (offsetof(WmsSeen, xip) + sizeof(uint64) * (Size) (nxip))
+
+/* All results are palloc'd.  No xip yet, room for so many. */
+extern WmsSeen *wms_seen_make(uint64 xmax, uint32 room);
+extern WmsSeen *wms_seen_copy(const WmsSeen *seen);
+extern bool wms_seen_running(const WmsSeen *seen, uint64 xid);	/* is it one of xip? */
+extern bool wms_seen_equal(const WmsSeen *a, const WmsSeen *b);
+struct SnapshotData;
+extern WmsSeen *wms_seen_of_snapshot(struct SnapshotData *snapshot);
+/* And the transaction that took the snapshot. */
+extern WmsSeen *wms_seen_with_own(const WmsSeen *seen, uint64 own);
+extern Datum wms_seen_to_datum(const WmsSeen *seen);	/* a pg_snapshot */
+extern WmsSeen *wms_seen_from_datum(Datum snapshot);
+
+#define wms_seen_has(seen, xid) ((xid) < (seen)->xmax && !wms_seen_running(seen, xid))
+
+/* The column of queue tables that holds the transaction of each row. */
+#define WMS_QUEUE_COLUMN "wm_xid"
+/* Its number; 0: there is none that we made. */
+extern AttrNumber wms_queue_column(TupleDesc desc);
+
 /* ---------------------------------------------------------------- progress of a stream: a value that several rooms pass on */
 
 typedef enum WmsCounter
@@ -267,7 +298,8 @@ typedef enum WmsCounter
 /* What a stream's last committed batch left: durable with it, in the head of its newest log row. */
 typedef struct WmsProgress
 {
-	XLogRecPtr	position;		/* end LSN of the last source transaction consumed */
+	XLogRecPtr	position;		/* end LSN of the last source transaction consumed; of queues: all that committed before it was */
+	WmsSeen    *seen;			/* position in queue tables; NULL: reads none. Never changed in place; not in figures that are shared */
 	WmsTime		watermark;		/* W of the last firing */
 	WmsTime		gone_upto;		/* what ends by then has left the top operator for good, whatever the allowed lateness is now */
 	TimestampTz fired_at;		/* when the last firing was */

@@ -6,6 +6,8 @@
  * registry_result.c  the result table: finding, making, checking it
  * registry_define.c  what else create_stream makes and drop takes away: view, late table, dependencies
  * registry_reach.c   what a definition reads, through views and other streams
+ * registry_queue.c   queue tables: making, dropping, which there are; where their streams begin
+ * registry_tick.c    what had committed when, for streams of queues that stand still
  * registry_mark.c    the mark on a database that has streams, by which the launcher knows it
  * registry_drop.c    object-access and utility hooks: DROP of a result, a view, the extension, a database
  *
@@ -87,6 +89,8 @@ typedef struct WmsStreamDef
 	int64		command;		/* counts up with every pause, resume, alter, advance */
 	WmsTime		advance_to;		/* advance_watermark; WMS_TIME_MIN: none */
 	bool		foreign;		/* made in another cluster or database: restored */
+	bool		reads_queues;	/* its sources are queue tables */
+	WmsSeen    *begins_after;	/* then: what had committed when it was made */
 	bool		uncommitted;	/* the row was written by the reader's own transaction */
 } WmsStreamDef;
 
@@ -103,7 +107,7 @@ extern void wms_registry_lock(Oid stream);
 /* Until the transaction ends nobody changes this stream.  Never waits; false: somebody does just now. */
 extern bool wms_registry_hold(Oid stream);
 
-/* reason, since and uncommitted are not taken from def; status is. */
+/* reason, since, begins_after and uncommitted are not taken from def; status is. */
 extern void wms_registry_insert(const WmsStreamDef *def);
 /* All fields but status, reason and since. */
 extern void wms_registry_update(const WmsStreamDef *def);
@@ -171,6 +175,38 @@ extern bool wms_stream_changes_rows(const WmsStreamDef *def);
 extern bool wms_stream_writes(const WmsStreamDef *def, const List *relids);
 /* Does the definition read relid, itself or through views and the results of other streams?  Not asked of the view itself. */
 extern bool wms_definition_reaches(Oid view, Oid relid);
+
+/* ---- registry_queue.c */
+
+typedef struct WmsQueueDef
+{
+	Oid			queue;
+	bool		trim;			/* rows that all its streams have had are deleted */
+} WmsQueueDef;
+
+/* Queue tables of this database, in the current context. */
+extern List *wms_queues(void);
+extern bool wms_is_queue(Oid relid);
+/* Adds column and index and registers the table; ERROR if it cannot be a queue.  trim_default: only if it is empty. */
+extern void wms_queue_create(Oid relid, bool trim, bool trim_default);
+/* ERROR if it is none, or if streams read it. */
+extern void wms_queue_drop(Oid relid);
+/* The table is gone: so is its row. False: it was no queue. */
+extern bool wms_queue_forget(Oid relid);
+
+/* ---- registry_tick.c: for the worker */
+
+typedef struct WmsTick
+{
+	TimestampTz taken_at;
+	XLogRecPtr	lsn;			/* all that committed before this is seen */
+	WmsSeen    *seen;
+} WmsTick;
+
+/* List of WmsTick *, oldest first, in the current context. */
+extern List *wms_ticks(void);
+extern void wms_tick_insert(const WmsTick *tick);
+extern void wms_ticks_delete(TimestampTz upto);
 
 /* ---- registry_mark.c */
 

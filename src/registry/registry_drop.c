@@ -2,7 +2,7 @@
  * registry_drop.c
  *	  Hooks that let a stream end with what it stands on, and follow it to another owner.
  *
- * Object access: when a result table or a definition is dropped, by whatever road, the registry
+ * Object access: when a result table, a definition or a queue is dropped, by whatever road, the registry
  * row goes in the same transaction.  The definition goes alone when a source is dropped with CASCADE or
  * when the view itself is; then the result stays, as a plain table.  Called in every database of the server
  * and for every object, so it looks at as little as it can before it decides that nothing of ours is meant.
@@ -54,6 +54,7 @@ relation_dropped(Oid relid)
 
 	if (!may_be_ours(relid))
 		return;
+	(void) wms_queue_forget(relid);
 	def = get_rel_relkind(relid) == RELKIND_VIEW ? wms_registry_by_view(relid) : wms_registry_stream(relid);
 	if (def && wms_registry_delete(def->stream))
 		wms_wake_at_commit();

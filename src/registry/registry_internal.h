@@ -9,6 +9,12 @@
 
 /* registry_stream.c: the owner of a relation; InvalidOid if that is gone. */
 extern Oid	wms_registry_owner(Oid relid);
+/* registry_stream.c: the stream, if it is still there, begins with what commits after this moment. */
+extern void wms_registry_begin_now(Oid stream);
+/* registry_queue.c: what has committed by now, and we ourselves; a pg_snapshot. */
+extern Datum wms_queue_now(void);
+/* registry_queue.c: that moment shall be our commit. */
+extern void wms_queue_begins(Oid stream);
 /* registry_define.c: runs a utility command as the current user. */
 extern void wms_registry_command(const char *sql);
 

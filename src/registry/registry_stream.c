@@ -72,10 +72,11 @@ enum
 	COLUMN_COMMAND,
 	COLUMN_ADVANCE_TO,
 	COLUMN_SYSID,
-	COLUMN_DBOID
+	COLUMN_DBOID,
+	COLUMN_BEGINS_AFTER
 };
 
-#define NCOLUMNS COLUMN_DBOID
+#define NCOLUMNS COLUMN_BEGINS_AFTER
 
 /* A row on its way into the table. */
 typedef struct Row
@@ -220,6 +221,9 @@ def_from_tuple(HeapTuple tuple, TupleDesc desc)
 		DatumGetObjectId(VALUE(COLUMN_DBOID)) != MyDatabaseId;
 	if (def->foreign)
 		def->status = WMS_RESTORED;
+	def->reads_queues = !ISNULL(COLUMN_BEGINS_AFTER);
+	if (def->reads_queues)
+		def->begins_after = wms_seen_from_datum(VALUE(COLUMN_BEGINS_AFTER));
 	def->uncommitted = TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
 	pfree(values);
 	pfree(isnull);
@@ -326,6 +330,19 @@ put_place(Row *row)
 {
 	put(row, COLUMN_SYSID, Int64GetDatum((int64) GetSystemIdentifier()));
 	put(row, COLUMN_DBOID, ObjectIdGetDatum(MyDatabaseId));
+}
+
+/* Where a stream of queue tables begins; what is said here is said again just before the commit (registry_queue.c). */
+static void
+put_beginning(Row *row, const WmsStreamDef *def)
+{
+	if (!def->reads_queues)
+	{
+		put_null(row, COLUMN_BEGINS_AFTER);
+		return;
+	}
+	put(row, COLUMN_BEGINS_AFTER, wms_queue_now());
+	wms_queue_begins(def->stream);
 }
 
 /* ---------------------------------------------------------------- access */
@@ -528,6 +545,7 @@ wms_registry_insert(const WmsStreamDef *def)
 	put_settings(&row, def);
 	put_status(&row, def->status, NULL, true);
 	put_place(&row);
+	put_beginning(&row, def);
 	insert_row(rel, &row);
 	table_close(rel, NoLock);
 }
@@ -576,6 +594,23 @@ delete_log(Oid stream)
 	UnregisterSnapshot(snapshot);
 	table_close(rel, NoLock);
 	CommandCounterIncrement();
+}
+
+void
+wms_registry_begin_now(Oid stream)
+{
+	Relation	rel = open_registry(RowExclusiveLock);
+	HeapTuple	old = rel ? find_row(rel, COLUMN_STREAM, stream) : NULL;
+	Row			row;
+
+	if (HeapTupleIsValid(old))
+	{
+		memset(&row, 0, sizeof(row));
+		put(&row, COLUMN_BEGINS_AFTER, wms_queue_now());
+		update_row(rel, old, &row);
+	}
+	if (rel)
+		table_close(rel, NoLock);
 }
 
 bool
@@ -637,6 +672,7 @@ wms_registry_transition(Oid stream, WmsStatus to, const char *reason)
 	if (def->foreign && to != WMS_RESTORED)
 	{
 		delete_log(stream);
+		put_beginning(&row, def);
 		adopt_row(rel, old, &row);
 	}
 	else

@@ -105,7 +105,10 @@ row_as_jsonb(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row)
 	heap_deform_tuple(row, desc, values, isnull);
 	value = HeapTupleGetDatum(heap_form_tuple(type_desc, values, isnull));
 	ReleaseTupleDesc(type_desc);
-	return FunctionCall1(&late->to_jsonb, value);
+	value = FunctionCall1(&late->to_jsonb, value);
+	if (wms_queue_column(desc) != InvalidAttrNumber)	/* put back, the row is another transaction's */
+		value = DirectFunctionCall2(jsonb_delete, value, CStringGetTextDatum(WMS_QUEUE_COLUMN));
+	return value;
 }
 
 void

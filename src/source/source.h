@@ -10,6 +10,7 @@
  * source_row.c        rows made flat, and converted from a partition to its root
  * source_move.c       updates that move a row between partitions
  * source_stage.c      byte stores for rows, in memory or on disk
+ * source_queue.c      rows of queue tables by transaction
  * source_batch.c      a batch: whole committed transactions, to be read many times
  *
  * Errors that a caller can tell apart by their code:
@@ -60,9 +61,9 @@ typedef struct WmsChange
 	bool		partial;		/* TRUNCATE of partitions, not of the table itself */
 	bool		missing_toast;	/* a toasted value of tuple could not be had (unchanged by an UPDATE without REPLICA IDENTITY
 								 * FULL, or the row is too large to be flat): it stands as NULL */
-	XLogRecPtr	end_lsn;		/* end of the commit record of its transaction: the stream's position after it */
+	XLogRecPtr	end_lsn;		/* end of the commit record of its transaction: the stream's position after it; of a queue: invalid */
 	TransactionId xid;			/* top-level */
-	TimestampTz commit_time;
+	TimestampTz commit_time;	/* of a queue: when it was read */
 } WmsChange;
 
 /* Whole committed transactions, in commit order.  Reference-counted; outlives the WmsWal that made it. */
@@ -70,6 +71,7 @@ typedef struct WmsBatch
 {
 	XLogRecPtr	start;			/* up to here was read before */
 	XLogRecPtr	end;			/* up to here everything that committed has been delivered, by this batch and those before */
+	WmsSeen    *seen;			/* of queues: position after it; NULL: from the WAL */
 	int64		nrows;			/* rows and truncates */
 	int64		bytes;			/* what it takes in memory and on disk */
 	int			ntxns;
@@ -113,6 +115,8 @@ extern char *wms_slot_name(Oid database);
 extern void wms_slot_info(Oid database, WmsSlotInfo *info);
 /* Is it there, finished and not lost? */
 extern bool wms_slot_exists(Oid database);
+/* Is it there, in whatever state? */
+extern bool wms_slot_is_there(Oid database);
 /*
  * Makes the slot of this database, in the caller's transaction, which must not have
  * written yet (ERROR with hint otherwise).  Interruptible; NOTICE naming whom it waits for.
@@ -153,6 +157,41 @@ extern WmsBatch *wms_wal_next(WmsWal *wal, int64 max_rows);
 extern XLogRecPtr wms_wal_read_upto(WmsWal *wal);
 /* Tells the slot that all up to lsn is durable with us.  Never goes back, never beyond what was read. */
 extern void wms_wal_confirm(WmsWal *wal, XLogRecPtr lsn);
+
+/* ---------------------------------------------------------------- source_queue.c */
+
+/* What there is in queues beyond a position. */
+typedef struct WmsQueueRead
+{
+	WmsBatch   *batch;			/* its rows; NULL: there were none.  References: 1 */
+	WmsSeen    *seen;			/* position after it; in the caller's context */
+	bool		complete;		/* the position that was to be reached was reached */
+	XLogRecPtr	lsn;			/* then, set by the caller: all that committed before this has been read */
+} WmsQueueRead;
+
+/*
+ * Reads queues (a list of OIDs) on from a position to another, which may be no newer than the active snapshot, until max_rows are together and
+ * a transaction ends.  wms_queue_read_end completes the batch when the caller has set the lsn.
+ * ERROR LOCK_NOT_AVAILABLE if a table cannot be locked without waiting, OBJECT_NOT_IN_PREREQUISITE_STATE if it is no queue or has lost its index.
+ */
+extern void wms_queue_read(List *queues, const WmsSeen *seen, const WmsSeen *upto, int64 max_rows, WmsQueueRead *read);
+extern void wms_queue_read_end(WmsQueueRead *read);
+
+/* Rows of a queue to be found by their transactions, in the order of these. */
+typedef struct WmsQueueFind
+{
+	uint64		from;			/* of transactions from this */
+	uint64		upto;			/* and before this */
+	bool		(*wanted) (uint64 xid, void *arg);
+	void	   *arg;
+	ItemPointerData *tids;		/* found, at most room */
+	int			room;
+	int			ntids;
+	Oid			owner;			/* of the table */
+} WmsQueueFind;
+
+/* As the active snapshot sees it; errors as above. */
+extern void wms_queue_find(Oid queue, WmsQueueFind *find);
 
 /* ---------------------------------------------------------------- source_batch.c */
 

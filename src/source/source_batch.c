@@ -6,7 +6,7 @@
  * they lie in.  Transactions that came whole share one store, one part each; one that was streamed while it was open has a store of
  * its own, and several parts where subtransactions between them were rolled back.
  *
- * Filled by source_callbacks.c, complete when wms_wal_next returns it, constant from then on but for the reading position and the
+ * Filled by source_callbacks.c or source_queue.c, complete when wms_wal_next or wms_queue_read returns it, constant from then on but for the reading position and the
  * count of references.  Each batch has a memory context of its own below wms_worker_context, deleted with the last reference.
  * Single-threaded like everything here: one reader at a time.
  */
@@ -82,8 +82,14 @@ void
 wms_batch_add_rows(WmsBatch *batch, WmsStage *stage, uint64 from, uint64 to, int64 nrows)
 {
 	struct WmsBatchRows *rows = batch->rows;
-	Part	   *part;
+	Part	   *part = rows->nparts > 0 ? &rows->parts[rows->nparts - 1] : NULL;
 
+	batch->nrows += nrows;
+	if (part && part->stage == stage && part->to == from && part->xid == rows->xid && part->end_lsn == rows->end_lsn)
+	{
+		part->to = to;
+		return;
+	}
 	if (rows->parts == NULL)
 	{
 		rows->maxparts = 2;
@@ -103,7 +109,6 @@ wms_batch_add_rows(WmsBatch *batch, WmsStage *stage, uint64 from, uint64 to, int
 	part->end_lsn = rows->end_lsn;
 	part->commit_time = rows->commit_time;
 	part->xid = rows->xid;
-	batch->nrows += nrows;
 }
 
 void
@@ -137,6 +142,16 @@ wms_batch_complete(WmsBatch *batch, XLogRecPtr start, XLogRecPtr end)
 	batch->bytes = (int64) MemoryContextMemAllocated(batch->rows->context, false);
 	foreach(lc, batch->rows->stages)
 		batch->bytes += (int64) wms_stage_held(lfirst(lc));
+}
+
+void
+wms_batch_complete_queue(WmsBatch *batch, XLogRecPtr end, const WmsSeen *seen)
+{
+	MemoryContext oldcontext = MemoryContextSwitchTo(batch->rows->context);
+
+	batch->seen = wms_seen_copy(seen);
+	MemoryContextSwitchTo(oldcontext);
+	wms_batch_complete(batch, InvalidXLogRecPtr, end);
 }
 
 bool
@@ -177,9 +192,9 @@ wms_batch_rewind(WmsBatch *batch, XLogRecPtr after)
 {
 	struct WmsBatchRows *rows = batch->rows;
 	int64		low = 0;
-	int64		high = rows->nparts;
+	int64		high = batch->seen ? 0 : rows->nparts;
 
-	/* The first part beyond after: parts are in commit order. */
+	/* The first part beyond after: parts are in commit order.  Queues were read from the position on. */
 	while (low < high)
 	{
 		int64		mid = low + (high - low) / 2;

@@ -56,6 +56,8 @@ extern void wms_batch_add_created(WmsBatch *batch, Oid stream, XLogRecPtr end_ls
 extern void wms_batch_own(WmsBatch *batch, WmsStage *stage);
 /* It covers WAL from start to end and is complete. */
 extern void wms_batch_complete(WmsBatch *batch, XLogRecPtr start, XLogRecPtr end);
+/* It brings queues to this position and is complete. */
+extern void wms_batch_complete_queue(WmsBatch *batch, XLogRecPtr end, const WmsSeen *seen);
 
 /* ---------------------------------------------------------------- source_relation.c */
 
@@ -90,6 +92,8 @@ extern WmsSourceRel *wms_relations_get(WmsWal *wal, Relation relation);
 extern bool wms_relations_reset(WmsWal *wal);
 /* No transaction is open whose rows may have been passed over. */
 extern void wms_relations_none_open(WmsWal *wal);
+/* The shape of an ordinary table as it is now, or was when rows were written. */
+extern const WmsRowShape *wms_shape_get(Oid relid, TupleDesc desc, bool partitioned);
 /* Around decoding: entries of the relation cache that may differ between then and now are dropped. */
 extern void wms_relations_part_caches(WmsWal *wal);
 extern void wms_relations_mistrust_caches(void);

@@ -123,8 +123,8 @@ shapes_begin(void)
  * The shape of a table with that layout, made if it is new.  A partitioned table holds no rows itself: its own missing values must not
  * be applied to rows of a partition, so it is copied without them.
  */
-static const WmsRowShape *
-shape_get(Oid relid, TupleDesc desc, bool partitioned)
+const WmsRowShape *
+wms_shape_get(Oid relid, TupleDesc desc, bool partitioned)
 {
 	ShapeEntry *entry;
 	WmsRowShape *shape;
@@ -132,6 +132,7 @@ shape_get(Oid relid, TupleDesc desc, bool partitioned)
 	bool		found;
 	ListCell   *lc;
 
+	shapes_begin();
 	if (partitioned)
 		desc = CreateTupleDescCopy(desc);
 	entry = hash_search(shapes, &relid, HASH_ENTER, &found);
@@ -301,7 +302,6 @@ wms_relations_begin(WmsWal *wal)
 {
 	static bool registered = false;
 
-	shapes_begin();
 	make_table(wal);
 	if (!registered)
 	{
@@ -343,7 +343,7 @@ set_target_above(WmsSourceRel *rel, WmsTarget *target, Oid above)
 
 	if (!RelationIsValid(relation))
 		elog(ERROR, "could not open relation with OID %u", above);
-	target->shape = shape_get(above, RelationGetDescr(relation), true);
+	target->shape = wms_shape_get(above, RelationGetDescr(relation), true);
 	RelationClose(relation);
 	target->map = convert_tuples_by_name(rel->desc, target->shape->desc);
 }
@@ -362,7 +362,7 @@ set_targets(WmsWal *wal, WmsSourceRel *rel, Relation relation)
 			rel->desc = CreateTupleDescCopyConstr(RelationGetDescr(relation));
 		target = &rel->targets[rel->ntargets++];
 		if (i == 0)
-			target->shape = shape_get(rel->relid, rel->desc, relation->rd_rel->relkind == RELKIND_PARTITIONED_TABLE);
+			target->shape = wms_shape_get(rel->relid, rel->desc, relation->rd_rel->relkind == RELKIND_PARTITIONED_TABLE);
 		else
 			set_target_above(rel, target, rel->lineage[i]);
 	}

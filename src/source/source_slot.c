@@ -97,6 +97,15 @@ wms_slot_exists(Oid database)
 	return info.state == WMS_SLOT_FREE || info.state == WMS_SLOT_ACTIVE;
 }
 
+bool
+wms_slot_is_there(Oid database)
+{
+	WmsSlotInfo info;
+	bool		unfinished;
+
+	return look_at_slot(database, &info, &unfinished);
+}
+
 /* ---------------------------------------------------------------- making */
 
 static void

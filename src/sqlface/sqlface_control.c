@@ -65,7 +65,7 @@ prepare_restored(const WmsStreamDef *def)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("result table or definition of the stream was not restored"),
 				 errhint("Restore both, or drop the stream with wmstream.drop_stream() and create it again.")));
-	wms_face_need_slot();
+	wms_face_need_worker(def->reads_queues);
 	wms_define_dependencies(def->stream, def->view);
 }
 
@@ -91,7 +91,7 @@ wms_sql_resume(PG_FUNCTION_ARGS)
 		prepare_restored(def);
 	else if (def->status == WMS_NEEDS_RESYNC)
 		refuse_resume(def, def->reason);
-	else if (!wms_slot_exists(MyDatabaseId))
+	else if (!def->reads_queues && !wms_slot_exists(MyDatabaseId))
 		refuse_resume(def, "The replication slot of this database is gone.");
 	command_status(def, WMS_RUNNING);
 	PG_RETURN_VOID();

@@ -4,7 +4,7 @@
  *
  * Order of events in create_stream.  Everything that can be refused is refused before anything is written: arguments,
  * the result's name, the query (parsed and analysed as the caller), room for one more stream.  Then the database's
- * replication slot, if there is none: it can be made only by a transaction that has not written, and it is all that
+ * replication slot, if there is none and the stream does not read queues: it can be made only by a transaction that has not written, and it is all that
  * stays if the transaction rolls back.  Then the result, the definition, the late table, their dependencies, and the
  * registry row, whose commit is the stream's first position.
  */
@@ -233,6 +233,8 @@ analyse(Creation *creation)
 	plan = plan_of(creation, &options);
 	if (hold_streams_below(plan->relids))
 		plan = plan_of(creation, &options); /* they may have been altered before we had them */
+	creation->def.reads_queues = plan->queues;
+	wms_face_check_options(def);
 	creation->shape.desc = plan->result_desc;
 	creation->shape.key_columns = plan->key_columns;
 	creation->shape.key_not_null = plan->key_not_null;
@@ -321,7 +323,7 @@ wms_sql_create_stream(PG_FUNCTION_ARGS)
 	wms_target_check(creation->target);
 	analyse(creation);
 	check_room();
-	wms_face_need_slot();
+	wms_face_need_worker(creation->def.reads_queues);
 	define(creation);
 	PG_RETURN_OID(creation->def.stream);
 }

@@ -22,8 +22,8 @@ extern bool wms_face_may_see(const WmsStreamDef *def);
 /* Counts a command and writes the row; the worker learns of it at commit. */
 extern void wms_face_command(WmsStreamDef *def);
 
-/* This database's slot, made if it is missing; before the transaction's first write. */
-extern void wms_face_need_slot(void);
+/* What a worker of this database needs: its mark and, but for streams of queues, its slot, made if it is missing; before the transaction's first write. */
+extern void wms_face_need_worker(bool only_queues);
 
 typedef struct WmsFaceOwner		/* what to go back to */
 {
@@ -56,5 +56,11 @@ extern void wms_face_set_option(WmsStreamDef *def, const char *option, const cha
 extern Query *wms_face_query(const char *text);
 /* ERROR if Postgres itself cannot plan it. */
 extern void wms_face_plan_query(const Query *query, const char *text);
+
+/* ---- sqlface_star.c: SELECT * over a queue */
+
+/* Places of stars in a parse tree that was not analysed yet; then the query without the columns of queues that they stand for. */
+extern List *wms_face_stars(Node *raw);
+extern void wms_face_hide(Query *query, List *stars);
 
 #endif							/* WMS_SQLFACE_INTERNAL_H */

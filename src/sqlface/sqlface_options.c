@@ -122,6 +122,12 @@ wms_face_check_options(const WmsStreamDef *def)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("option \"max_future\" cannot be combined with on_change => 'retract'"),
 				 errhint("Keep such rows out with a CHECK constraint of the table.")));
+	if (def->reads_queues && def->on_change != WMS_CHANGE_IGNORE)
+		ereport(ERROR,
+				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+				 errmsg("streams of queues ignore UPDATE, DELETE and TRUNCATE"),
+				 errdetail("Only the rows of a queue are read, not what happens to them."),
+				 errhint("Use on_change => 'ignore', or read an ordinary table.")));
 	if (def->idle_us == 0)
 		bad_value("idle_timeout", "0", "Give a time above zero, or NULL to switch it off.");
 }

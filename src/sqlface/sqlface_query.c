@@ -76,10 +76,15 @@ Query *
 wms_face_query(const char *text)
 {
 	ErrorContextCallback callback;
+	RawStmt    *raw;
+	List	   *stars;
 	Query	   *query;
 
 	push_callback(&callback, text);
-	query = parse_analyze_fixedparams(only_select(text), text, NULL, 0, NULL);
+	raw = only_select(text);
+	stars = wms_face_stars(raw->stmt);
+	query = parse_analyze_fixedparams(raw, text, NULL, 0, NULL);
+	wms_face_hide(query, stars);
 	error_context_stack = callback.previous;
 
 	check_plain_select(query);

@@ -86,18 +86,18 @@ give_up_streams_without_slot(void)
 	{
 		WmsStreamDef *def = lfirst(lc);
 
-		if (def->status != WMS_RESTORED && def->status != WMS_NEEDS_RESYNC)
+		if (!def->reads_queues && def->status != WMS_RESTORED && def->status != WMS_NEEDS_RESYNC)
 			wms_registry_transition(def->stream, WMS_NEEDS_RESYNC,
 									"the replication slot was gone, and with it rows that were not read yet");
 	}
 }
 
 void
-wms_face_need_slot(void)
+wms_face_need_worker(bool only_queues)
 {
-	/* Until the transaction ends the slot stays, though no stream shows yet that it is wanted. */
+	/* Until the transaction ends slot and mark stay, though no stream shows yet that they are wanted. */
 	wms_creation_lock_share();
-	if (!wms_slot_exists(MyDatabaseId) && wms_slot_create())
+	if (!only_queues && !wms_slot_exists(MyDatabaseId) && wms_slot_create())
 		give_up_streams_without_slot();
 	/* Only after the slot, which only a transaction that has not written can make. */
 	wms_mark_database(true);

@@ -187,7 +187,7 @@ typedef struct WmsReading
  */
 extern bool wms_state_read(const WmsReading *reading, WmsEntryFn fn, void *arg);
 extern void wms_reader_kept(WmsEntry *entry, WmsKeptFn fn, void *arg);
-/* W, position and counters of the newest batch that a snapshot sees; false: it sees none. */
+/* W, position and counters of the newest batch that a snapshot sees; false: it sees none.  What was seen of queues lies in the current context. */
 extern bool wms_state_read_progress(Oid stream, Snapshot snapshot, WmsProgress *progress);
 
 #endif							/* WMS_STATE_H */

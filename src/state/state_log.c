@@ -156,10 +156,17 @@ put_bytes(char *at, const void *bytes, Size len)
 	return at + len;
 }
 
+/* Bytes in the head; 0: none. */
+static int32
+seen_size(const WmsProgress *progress)
+{
+	return progress->seen ? (int32) WmsSeenSize(progress->seen->nxip) : 0;
+}
+
 static Size
 head_encode(char *into, const WmsProgress *progress, const WmsTime *horizons, int nhorizons, int64 first)
 {
-	int32		counts[4] = {WMS_NCOUNTERS, progress->nsources, nhorizons, 0};
+	int32		counts[4] = {WMS_NCOUNTERS, progress->nsources, nhorizons, seen_size(progress)};
 	char	   *at = into;
 
 	at = put_bytes(at, counts, sizeof(counts));
@@ -173,11 +180,14 @@ head_encode(char *into, const WmsProgress *progress, const WmsTime *horizons, in
 	at = put_bytes(at, progress->max_time, sizeof(int64) * progress->nsources);
 	at = put_bytes(at, progress->source_rows, sizeof(int64) * progress->nsources);
 	at = put_bytes(at, horizons, sizeof(WmsTime) * nhorizons);
+	if (progress->seen)
+		at = put_bytes(at, progress->seen, counts[3]);
 	return at - into;
 }
 
 StaticAssertDecl(8 * sizeof(int64) + sizeof(((WmsProgress *) 0)->counters) +
-				 2 * sizeof(int64) * WMS_MAX_SOURCES + sizeof(int64) * WMS_MAX_HORIZONS <= HEAD_MAX, "progress must fit into a head");
+				 2 * sizeof(int64) * WMS_MAX_SOURCES + sizeof(int64) * WMS_MAX_HORIZONS <= HEAD_MAX,
+				 "progress, but for what was seen of queues, must fit into a head");
 
 static const char *
 take_bytes(const char *at, void *into, Size len)
@@ -197,8 +207,8 @@ wms_head_decode(const char *at, Size len, WmsProgress *progress, WmsTime *horizo
 	else
 		at = take_bytes(at, counts, sizeof(counts));
 	if (counts[0] != WMS_NCOUNTERS || counts[1] < 0 || counts[1] > WMS_MAX_SOURCES ||
-		counts[2] < 0 || counts[2] > WMS_MAX_HORIZONS ||
-		len != 8 * sizeof(int64) + sizeof(progress->counters) + (2 * counts[1] + counts[2]) * sizeof(int64))
+		counts[2] < 0 || counts[2] > WMS_MAX_HORIZONS || counts[3] < 0 ||
+		len != 8 * sizeof(int64) + sizeof(progress->counters) + (2 * counts[1] + counts[2]) * sizeof(int64) + counts[3])
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("the head of the stream's state log is damaged"),
@@ -215,6 +225,11 @@ wms_head_decode(const char *at, Size len, WmsProgress *progress, WmsTime *horizo
 	at = take_bytes(at, progress->source_rows, sizeof(int64) * progress->nsources);
 	if (nhorizons > 0)
 		take_bytes(at, horizons, sizeof(WmsTime) * Min(nhorizons, counts[2]));
+	if (counts[3] > 0)
+	{
+		progress->seen = palloc(counts[3]);
+		take_bytes(at + sizeof(WmsTime) * counts[2], progress->seen, counts[3]);
+	}
 }
 
 /* ---------------------------------------------------------------- writing rows */
@@ -602,7 +617,7 @@ count_removable(WmsStore *store, Relation table)
 }
 
 static void
-writer_begin(WmsLogWriter *writer, WmsStore *store, WmsLogTable *log, bool replace)
+writer_begin(WmsLogWriter *writer, WmsStore *store, WmsLogTable *log, const WmsProgress *progress, bool replace)
 {
 	WmsOverlay *overlay = store->overlay;
 
@@ -611,7 +626,7 @@ writer_begin(WmsLogWriter *writer, WmsStore *store, WmsLogTable *log, bool repla
 	writer->overlay = overlay;
 	writer->log = log;
 	writer->row_context = AllocSetContextCreate(overlay->context, "wmstream log row", ALLOCSET_DEFAULT_SIZES);
-	writer->data = MemoryContextAlloc(overlay->context, VARHDRSZ + WMS_LOG_ROW_BYTES);
+	writer->data = MemoryContextAlloc(overlay->context, VARHDRSZ + WMS_LOG_ROW_BYTES + seen_size(progress));
 	writer->body = MemoryContextAlloc(overlay->context, BODY_MAX);
 	writer->indexes = CatalogOpenIndexes(log->table);
 	writer->seq = store->log.count == 0 ? 1 : store->log.first + store->log.count - (replace ? 1 : 0);
@@ -634,7 +649,7 @@ wms_log_write(WmsStore *store, const WmsProgress *progress)
 	wms_log_find_obsolete(store, &obsolete);
 
 	wms_log_open(&log, RowExclusiveLock, NULL);
-	writer_begin(&writer, store, &log, wms_log_newest_is_dead(store, &obsolete));
+	writer_begin(&writer, store, &log, progress, wms_log_newest_is_dead(store, &obsolete));
 	write_tombstones(&writer);
 	write_entries(&writer);
 	wms_log_compact(&writer, &obsolete);

@@ -5,6 +5,9 @@
  * worker_launcher.c  one per server: starts a worker in each database that has streams
  * worker_main.c      one per database with streams: the loop
  * worker_stream.c    the worker's list of streams: registry, status, queues of batches, positions
+ * worker_queue.c     streams of queue tables: reading on
+ * worker_tick.c      what had committed when, for those that stand still
+ * worker_trim.c      rows of queues that all streams have had are deleted
  * worker_batch.c     one batch of one stream: the only file that knows the order of effects
  * worker_crash.c     streams whose code crashes the server
  * worker_owner.c     running as the stream's owner, and leaving nothing of that behind
@@ -61,6 +64,9 @@ typedef struct WmsRunner
 	bool		single;			/* its rows are worked on one by one, to find the one that fails */
 	char	   *sought_error;	/* what it raised; in skip_context */
 	MemoryContext skip_context;	/* reset when the batch is done */
+	WmsSeen    *read_seen;		/* of queues: read up to here, without rows since progress.seen; NULL: not beyond that; in context */
+	XLogRecPtr	read_lsn;		/* and all that committed before this was read by then */
+	bool		caught_up;		/* nothing that had committed then is left, but what is queued */
 	bool		unfired;		/* rows were fed and wait for the next firing */
 	XLogRecPtr	command_after;	/* commands apply when everything before this was consumed */
 	TimestampTz retry_at;		/* blocked: when to try again */
@@ -83,6 +89,9 @@ extern bool wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to
 /* End of the newest commit record of ours: what must be flushed before a slot may be told. */
 extern XLogRecPtr wms_last_commit(void);
 
+/* The caller has caught an error of the stream's and aborted the transaction: it becomes blocked or failed. */
+extern void wms_runner_error(WmsRunner *runner, ErrorData *edata);
+
 /* ---- worker_error.c */
 
 /* Where the batch was when an error came. */
@@ -90,9 +99,34 @@ typedef struct WmsWhere
 {
 	Oid			source;
 	XLogRecPtr	end_lsn;
+	TransactionId xid;
 	bool		in_rows;
 } WmsWhere;
 extern char *wms_error_text(WmsRunner *runner, WmsBatch *batch, const WmsWhere *where, const ErrorData *edata, int64 row, bool timed_out);
+
+/* ---- worker_queue.c */
+
+/* Queues the next rows of a stream of queues that has nothing to do. */
+extern void wms_queue_fill(WmsRunner *runner);
+extern bool wms_queues_had_rows(void);	/* any, since the last call */
+/* The stream goes on from its durable position. */
+extern void wms_queue_reset(WmsRunner *runner);
+/* Where it is: there is no row for it between its durable position and this. */
+extern const WmsSeen *wms_queue_position(const WmsRunner *runner);
+/* Has it a position in queues, to which it may return? */
+extern bool wms_runner_holds_queue(const WmsRunner *runner);
+
+/* ---- worker_tick.c */
+
+/* At every turn: takes one if that is due, and forgets those that nobody needs.  Outside a transaction. */
+extern void wms_tick(void);
+/* The first that holds more than that position; NULL: none. */
+extern const WmsTick *wms_next_tick(const WmsSeen *position);
+
+/* ---- worker_trim.c */
+
+/* At every turn: deletes some rows if that is due; true: there may be more.  Outside a transaction. */
+extern bool wms_trim_queues(void);
 
 /* ---- worker_owner.c */
 
@@ -132,7 +166,8 @@ extern void wms_runners_take(WmsBatch *batch);
 extern bool wms_runners_work(XLogRecPtr read_upto, bool caught_up);
 /* The least position that must still be read; for confirming and for rewinding. */
 extern XLogRecPtr wms_runners_needed(XLogRecPtr read_upto);
-extern bool wms_runners_any_runs(void);
+/* Is there a stream that reads the WAL?  running: and that runs. */
+extern bool wms_runners_read_wal(bool running);
 extern void wms_runners_check_retention(void);
 extern bool wms_runners_behind(void);
 extern void wms_runners_rewound(void);

@@ -148,6 +148,7 @@ load_state(WmsRunner *runner)
 	runner->loading = false;
 	if (found)
 	{
+		loaded.seen = runner->progress.seen;	/* known before, and the same */
 		runner->progress = runner->work = loaded;
 		runner->has_position = true;
 	}
@@ -182,6 +183,7 @@ feed(WmsRunner *runner, WmsBatch *batch)
 	{
 		where.source = change.shape->relid;
 		where.end_lsn = change.end_lsn;
+		where.xid = change.xid;
 		where.in_rows = true;
 		wms_flow_row(runner->flow, &change);
 		runner->figures.last_commit_time = Max(runner->figures.last_commit_time, change.commit_time);
@@ -244,11 +246,49 @@ run_as_owner(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 
 /* ---------------------------------------------------------------- one transaction */
 
+/* Also without rows: how far the queues have been read. */
+static void
+note_queue_position(WmsRunner *runner, WmsBatch *batch)
+{
+	const WmsSeen *seen = batch ? batch->seen : runner->read_seen;
+	MemoryContext old;
+
+	if (seen == NULL)
+		return;
+	old = MemoryContextSwitchTo(runner->context);
+	runner->work.seen = wms_seen_copy(seen);
+	MemoryContextSwitchTo(old);
+	if (batch == NULL)
+		runner->work.position = Max(runner->work.position, runner->read_lsn);
+}
+
+/* The batch happened. */
+static void
+keep_progress(WmsRunner *runner)
+{
+	WmsSeen    *former = runner->progress.seen;
+
+	runner->progress = runner->work;
+	if (former && former != runner->progress.seen)
+		pfree(former);
+}
+
+/* It did not. */
+static void
+forget_progress(WmsRunner *runner)
+{
+	if (runner->work.seen && runner->work.seen != runner->progress.seen)
+		pfree(runner->work.seen);
+	runner->work = runner->progress;
+}
+
 static void
 note_position(WmsRunner *runner, WmsBatch *batch)
 {
 	if (batch && batch->end > runner->work.position)
 		runner->work.position = batch->end;
+	if (runner->def->reads_queues)
+		note_queue_position(runner, batch);
 	runner->work.counters[WMS_COUNT_BATCHES]++;
 	runner->batch_rows = runner->work.counters[WMS_COUNT_INPUT] - runner->progress.counters[WMS_COUNT_INPUT];
 	if (runner->def->command > runner->work.applied && runner->command_after == InvalidXLogRecPtr)
@@ -358,7 +398,7 @@ transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	CommitTransactionCommand();
 	if (!runner->has_position)
 		return true;
-	runner->progress = runner->work;	/* it happened, whatever comes now */
+	keep_progress(runner);		/* it happened, whatever comes now */
 	runner->hold = InvalidXLogRecPtr;	/* once it is flushed, which comes before the slot is told */
 	WMS_POINT("batch-after-commit");
 	wms_state_publish(runner->store);
@@ -397,6 +437,7 @@ set_figures(WmsRunner *runner)
 
 	count_rate(figures, runner->batch_rows, now);
 	figures->progress = runner->progress;
+	figures->progress.seen = NULL;	/* not in shared memory */
 	figures->last_batch_at = now;
 	wms_state_size(runner->store, &size);
 	figures->state_entries = size.entries;
@@ -421,7 +462,7 @@ clean_up(WmsRunner *runner)
 	}
 	if (runner->store)
 		wms_state_discard(runner->store);
-	runner->work = runner->progress;
+	forget_progress(runner);
 }
 
 static void
@@ -501,6 +542,13 @@ handle_error(WmsRunner *runner, WmsBatch *batch, const ErrorData *edata, int64 r
 		block(runner, wms_error_text(runner, batch, &where, edata, -1, false));
 	else
 		fail(runner, edata, wms_error_text(runner, batch, &where, edata, row, false));
+}
+
+void
+wms_runner_error(WmsRunner *runner, ErrorData *edata)
+{
+	where.in_rows = false;
+	handle_error(runner, NULL, edata, -1);
 }
 
 bool

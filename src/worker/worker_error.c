@@ -157,7 +157,10 @@ append_place(StringInfo text, const WmsWhere *where, const char *row)
 		appendStringInfo(text, ", at the row %s of \"%s\"", row, table);
 	else
 		appendStringInfo(text, ", at a row of \"%s\"", table);
-	appendStringInfo(text, " in the transaction that ends at %X/%X", LSN_FORMAT_ARGS(where->end_lsn));
+	if (XLogRecPtrIsInvalid(where->end_lsn))
+		appendStringInfo(text, " in transaction %u", where->xid);
+	else
+		appendStringInfo(text, " in the transaction that ends at %X/%X", LSN_FORMAT_ARGS(where->end_lsn));
 }
 
 /*

@@ -15,6 +15,7 @@
  * held between batches.  Errors of streams are handled where they happen; any other error ends the process, and the
  * launcher starts it again.
  *
+ * Streams of queue tables read these by themselves (worker_queue.c); where there are no others there is no slot, and 2, 3 fall out.
  * A worker whose database has no streams (any more) drops the slot, removes the database's mark and goes away.  A create_stream that has made the slot
  * and not committed yet holds the creation lock, so that its slot is not taken away under it.
  */
@@ -128,19 +129,27 @@ unmark_database(void)
 	CommitTransactionCommand();
 }
 
-/* No streams: the slot would hold WAL for nobody. */
+static void
+give_up_slot(void)
+{
+	if (wal)
+		wms_wal_close(wal);
+	wal = NULL;
+	(void) wms_slot_drop(MyDatabaseId);
+}
+
+/* Without streams that read the WAL the slot would hold it for nobody; without any the process has nothing to do. */
 static void
 leave_if_alone(void)
 {
-	if (wms_runners != NIL || !wms_creation_lock_exclusive())
+	if (wms_runners_read_wal(false) || (wms_runners != NIL && wal == NULL && !wms_slot_is_there(MyDatabaseId)) ||
+		!wms_creation_lock_exclusive())
 		return;
 	wms_runners_reload();		/* a create_stream may have committed just now */
+	if (!wms_runners_read_wal(false))
+		give_up_slot();
 	if (wms_runners == NIL)
 	{
-		if (wal)
-			wms_wal_close(wal);
-		wal = NULL;
-		(void) wms_slot_drop(MyDatabaseId);
 		unmark_database();
 		wms_crash_forget();
 		proc_exit(0);
@@ -189,7 +198,7 @@ open_wal(void)
 {
 	Oid			registry;
 
-	if (wal || !wms_runners_any_runs())
+	if (wal || !wms_runners_read_wal(true))
 		return;
 	StartTransactionCommand();
 	registry = wms_relation_oid("stream");
@@ -238,14 +247,14 @@ decode(bool *caught_up)
 static void
 tell(void)
 {
-	XLogRecPtr	read_upto = wms_wal_read_upto(wal);
-	XLogRecPtr	needed = wms_runners_needed(read_upto);
+	XLogRecPtr	read_upto = wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr;
 
 	if (!XLogRecPtrIsInvalid(wms_last_commit()))
 		XLogFlush(wms_last_commit());
 	WMS_POINT("confirm-before");
 	wms_runners_consumed(read_upto);
-	wms_wal_confirm(wal, needed);
+	if (wal)
+		wms_wal_confirm(wal, wms_runners_needed(read_upto));
 	WMS_POINT("confirm-after");
 }
 
@@ -287,19 +296,21 @@ turn(void)
 	bool		news,
 				read,
 				worked,
+				trims,
 				caught_up;
 
 	check_signals();
 	news = read_registry();
 	leave_if_alone();
 	open_wal();
+	wms_tick();
 	read = decode(&caught_up);
 	worked = wms_runners_work(wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr, caught_up);
-	if (wal)
-		tell();
+	tell();
+	trims = wms_trim_queues();
 
 	/* With everything read, new transactions gather for a moment: a turn for each of them would take the writers' processor time. */
-	rest(news || read || worked, news || (read ? !caught_up : worked));
+	rest(news || read || worked || wms_queues_had_rows(), news || trims || (read ? !caught_up : worked));
 }
 
 void

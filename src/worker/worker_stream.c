@@ -13,6 +13,9 @@
  * that was paused, failed or is new: it needs a rewind, after which batches come again from its position on, and
  * the others skip what they have had.
  *
+ * A runner whose sources are queue tables takes no part in that: it reads its queues by itself (worker_queue.c), when it has
+ * nothing queued, and is never behind.
+ *
  * Commands (pause, resume, alter, advance) apply at a batch boundary when everything that committed before
  * the command was noticed has been consumed, so their order against the rows is the one the user saw.
  */
@@ -47,6 +50,12 @@ static List *waiting = NIL;		/* Waiting *, in wms_worker_context */
 
 /* ---------------------------------------------------------------- status */
 
+static bool
+runs(const WmsRunner *runner)
+{
+	return runner->status == WMS_STARTING || runner->status == WMS_RUNNING || runner->status == WMS_BLOCKED;
+}
+
 static void
 announce(WmsRunner *runner)
 {
@@ -63,6 +72,7 @@ let_queue_go(WmsRunner *runner)
 	list_free(runner->queue);
 	runner->queue = NIL;
 	runner->queue_bytes = 0;
+	wms_queue_reset(runner);
 	/* rows of another batch would have these numbers */
 	runner->skips = NIL;
 	runner->single = false;
@@ -91,7 +101,7 @@ wms_runner_fail(WmsRunner *runner, WmsStatus status, const char *reason)
 	char	   *kept = MemoryContextStrdup(wms_worker_context, reason);
 
 	runner->status = status;
-	runner->behind = true;
+	runner->behind = !runner->def->reads_queues;
 	PG_TRY();
 	{
 		StartTransactionCommand();
@@ -126,7 +136,7 @@ wms_runners_lost(const char *reason)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
-		if (runner->status == WMS_STARTING || runner->status == WMS_RUNNING || runner->status == WMS_BLOCKED)
+		if (runs(runner) && !runner->def->reads_queues)
 			wms_runner_fail(runner, WMS_NEEDS_RESYNC, reason);
 	}
 }
@@ -175,11 +185,22 @@ add_runner(Oid stream)
 static void
 learn_position(WmsRunner *runner)
 {
+	WmsSeen    *seen = runner->def->begins_after;
+	MemoryContext old;
+
 	if (wms_state_read_progress(runner->stream, GetActiveSnapshot(), &runner->progress))
 	{
-		runner->work = runner->progress;
+		seen = runner->progress.seen;
 		runner->has_position = true;
 	}
+	if (runner->def->reads_queues)
+	{
+		old = MemoryContextSwitchTo(runner->context);
+		runner->progress.seen = wms_seen_copy(seen);
+		runner->has_position = true;
+		MemoryContextSwitchTo(old);
+	}
+	runner->work = runner->progress;
 }
 
 static void
@@ -203,6 +224,7 @@ copy_def(const WmsStreamDef *def, MemoryContext context)
 	copy = palloc(sizeof(WmsStreamDef));
 	*copy = *def;
 	copy->key_columns = list_copy(def->key_columns);
+	copy->begins_after = def->begins_after ? wms_seen_copy(def->begins_after) : NULL;
 	copy->reason = def->reason ? pstrdup(def->reason) : NULL;
 	copy->timezone = def->timezone ? pstrdup(def->timezone) : NULL;
 	copy->datestyle = def->datestyle ? pstrdup(def->datestyle) : NULL;
@@ -216,7 +238,7 @@ static void
 start(WmsRunner *runner)
 {
 	runner->status = WMS_STARTING;
-	runner->behind = true;
+	runner->behind = !runner->def->reads_queues;
 	runner->retry_at = 0;
 	runner->retries = runner->timeouts = 0;
 	wms_stream_set_error(runner->slot, NULL);
@@ -227,7 +249,7 @@ stop(WmsRunner *runner)
 {
 	unload(runner);
 	runner->status = runner->def->status;
-	runner->behind = true;
+	runner->behind = !runner->def->reads_queues;
 	wms_stream_set_error(runner->slot, runner->def->reason);
 	runner->progress.applied = runner->work.applied = runner->def->command;
 }
@@ -238,20 +260,18 @@ wants_to_run(const WmsStreamDef *def)
 	return def->status == WMS_RUNNING && !def->foreign;
 }
 
-static bool
-runs(const WmsRunner *runner)
-{
-	return runner->status == WMS_STARTING || runner->status == WMS_RUNNING || runner->status == WMS_BLOCKED;
-}
-
 bool
-wms_runners_any_runs(void)
+wms_runners_read_wal(bool running)
 {
 	ListCell   *lc;
 
 	foreach(lc, wms_runners)
-		if (runs(lfirst(lc)))
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		if (!runner->def->reads_queues && (!running || runs(runner)))
 			return true;
+	}
 	return false;
 }
 
@@ -464,7 +484,7 @@ wms_runners_want(Oid relid, void *arg)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
-		if (runs(runner) && list_member_oid(runner->sources, relid))
+		if (runs(runner) && !runner->def->reads_queues && list_member_oid(runner->sources, relid))
 			return true;
 	}
 	return false;
@@ -494,7 +514,7 @@ wms_runners_take(WmsBatch *batch)
 		WmsRunner  *runner = lfirst(lc);
 		MemoryContext old;
 
-		if (!runs(runner) || runner->behind || !runner->has_position ||
+		if (!runs(runner) || runner->def->reads_queues || runner->behind || !runner->has_position ||
 			batch->end <= runner->progress.position || !batch_concerns(runner, batch))
 			continue;
 		if (runner->queue != NIL && runner->queue_bytes + batch->bytes > QUEUE_BYTES)
@@ -541,6 +561,13 @@ can_run(WmsRunner *runner, TimestampTz now)
 	return runs(runner) && (runner->status != WMS_BLOCKED || now >= runner->retry_at);
 }
 
+/* All that had committed when the flushed WAL ended here has been read. */
+static XLogRecPtr
+read_by(const WmsRunner *runner, XLogRecPtr read_upto)
+{
+	return runner->def->reads_queues ? runner->read_lsn : read_upto;
+}
+
 /* A stream that has just been started: builds the flow and loads the state by a batch without rows. */
 static bool
 wake_up(WmsRunner *runner)
@@ -570,11 +597,11 @@ static bool
 apply_command(WmsRunner *runner, XLogRecPtr read_upto)
 {
 	if (runner->command_after == InvalidXLogRecPtr || runner->queue != NIL || runner->behind ||
-		!runner->has_position || read_upto < runner->command_after)
+		!runner->has_position || read_by(runner, read_upto) < runner->command_after)
 		return false;
 	runner->command_after = InvalidXLogRecPtr;
 	if (!wms_run_batch(runner, NULL, runner->def->advance_to))
-		runner->command_after = read_upto;
+		runner->command_after = read_by(runner, read_upto);
 	announce(runner);
 	return true;
 }
@@ -601,12 +628,19 @@ static bool
 work_on(WmsRunner *runner, XLogRecPtr read_upto, TimestampTz now, bool caught_up)
 {
 	bool		did = false;
+	bool		ran;
 	WmsTime		to;
 
 	if (!can_run(runner, now))
 		return false;
 	did |= wake_up(runner);
-	did |= run_queue(runner);
+	if (runner->def->reads_queues)
+	{
+		wms_queue_fill(runner);
+		caught_up = runner->caught_up;
+	}
+	ran = run_queue(runner);
+	did |= runner->def->reads_queues ? !caught_up && runner->status == WMS_RUNNING : ran;	/* there is more at once */
 	if (runs(runner))
 		did |= apply_command(runner, read_upto);
 	if (firing_due(runner, now, caught_up, &to))
@@ -638,13 +672,14 @@ static bool
 consumed_all(const WmsRunner *runner)
 {
 	return runs(runner) && runner->has_position && !runner->behind && runner->queue == NIL &&
-		runner->status == WMS_RUNNING;
+		runner->status == WMS_RUNNING && (runner->caught_up || !runner->def->reads_queues);
 }
 
 static bool
 holds_wal(const WmsRunner *runner)
 {
-	return runner->status != WMS_NEEDS_RESYNC && runner->status != WMS_RESTORED && runner->has_position;
+	return !runner->def->reads_queues && runner->status != WMS_NEEDS_RESYNC && runner->status != WMS_RESTORED &&
+		runner->has_position;
 }
 
 XLogRecPtr
@@ -740,9 +775,9 @@ wms_runners_consumed(XLogRecPtr read_upto)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
-		XLogRecPtr	upto = consumed_all(runner) ? read_upto : runner->progress.position;
+		XLogRecPtr	upto = consumed_all(runner) ? read_by(runner, read_upto) : runner->progress.position;
 
-		if (!runner->has_position)
+		if (!runner->has_position || XLogRecPtrIsInvalid(upto))
 			continue;
 		/* rows that wait for their firing are not in the result yet */
 		if (runner->unfired)

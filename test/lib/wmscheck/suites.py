@@ -142,8 +142,9 @@ def conformance(place):
     cases = sorted(str(path.relative_to(place.tree)) for path in place.tree.glob("test/conformance/cases/*.json"))
     if not cases:
         return none_found("conformance")
-    return program(place, "conformance", 20, "test/conformance/run", "--jobs", "2",
-                   "--except", "test/conformance/skipped", *cases)
+    counts = [program(place, f"conformance-{source}", 20, "test/conformance/run", "--jobs", "2", "--source", source,
+                      "--except", "test/conformance/skipped", *cases) for source in ("wal", "queue")]
+    return tuple(map(sum, zip(*counts)))
 
 
 # Each fast way has a slow twin, or is not taken in small states: these settings choose the other one.

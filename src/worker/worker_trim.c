@@ -1,0 +1,317 @@
+/*
+ * worker_trim.c
+ *	  Rows of queues that all streams have had are deleted.
+ *
+ * A queue with trim loses the rows that every stream that reads it has had, by its durable position.  One round looks at one
+ * queue: it collects up to TRIM_ROWS such rows by the index, from its lower end on, and deletes them by an ordinary statement, as the
+ * owner of the queue, in one short transaction.  That blocks neither writers nor dumps; triggers and foreign keys do what they do.
+ * Rows of a transaction that some stream has not seen yet stay, and hold nothing else up.
+ *
+ * Which streams read a queue is asked of the registry in the same transaction: a stream that was made just now, and is
+ * not in the list of runners yet, holds what committed after it.  A queue without streams is not trimmed.  Streams that begin anew
+ * whatever happens (restored, needs_resync) hold nothing.
+ *
+ * Rounds come every second, at once after one that found its fill, and seldom where there is nothing to do or an error stands in the way,
+ * which goes to the server's log.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/table.h"
+#include "access/xact.h"
+#include "catalog/pg_class.h"
+#include "catalog/pg_type.h"
+#include "miscadmin.h"
+#include "utils/builtins.h"
+#include "utils/lsyscache.h"
+#include "utils/memutils.h"
+#include "utils/rel.h"
+#include "utils/snapmgr.h"
+#include "utils/timestamp.h"
+
+#include "worker/worker.h"
+
+#define TRIM_ROWS 5000
+#define FIRST_WAIT_MS 1000
+#define LAST_WAIT_MS 30000
+#define ERROR_WAIT_MS 60000
+
+/* What is remembered of a queue from round to round. */
+typedef struct Trimmed
+{
+	Oid			queue;
+	TimestampTz next_at;
+	int			wait_ms;
+	uint64		below;			/* nothing before this transaction is left */
+	bool		present;		/* it is a queue still */
+} Trimmed;
+
+static List *trimmed = NIL;		/* Trimmed *, in wms_worker_context */
+static TimestampTz next_look = 0;
+
+/* ---------------------------------------------------------------- who has had what */
+
+/* Its durable position, or where it begins. */
+static const WmsSeen *
+position_of(const WmsStreamDef *def)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		if (runner->stream == def->stream && runner->def->view == def->view && runner->progress.seen)
+			return runner->progress.seen;
+	}
+	return def->begins_after;
+}
+
+/* Positions (const WmsSeen *) of the streams that may still want rows of the queue; *readers: there are streams at all. */
+static List *
+positions_in(Oid queue, bool *readers)
+{
+	List	   *positions = NIL;
+	ListCell   *lc;
+
+	*readers = false;
+	foreach(lc, wms_registry_streams())
+	{
+		WmsStreamDef *def = lfirst(lc);
+
+		if (!def->reads_queues || get_rel_relkind(def->view) != RELKIND_VIEW || !wms_definition_reaches(def->view, queue))
+			continue;
+		*readers = true;
+		if (def->status != WMS_RESTORED && def->status != WMS_NEEDS_RESYNC)
+			positions = lappend(positions, (void *) position_of(def));
+	}
+	return positions;
+}
+
+static bool
+had_by_all(uint64 xid, void *arg)
+{
+	ListCell   *lc;
+
+	foreach(lc, (List *) arg)
+	{
+		const WmsSeen *seen = lfirst(lc);
+
+		if (!wms_seen_has(seen, xid))
+			return false;
+	}
+	return true;
+}
+
+/* All before it have been had by all. */
+static uint64
+had_below(List *positions)
+{
+	uint64		below = PG_UINT64_MAX;
+	ListCell   *lc;
+
+	foreach(lc, positions)
+	{
+		const WmsSeen *seen = lfirst(lc);
+
+		below = Min(below, seen->nxip > 0 ? seen->xip[0] : seen->xmax);
+	}
+	return below;
+}
+
+static uint64
+had_upto(List *positions)
+{
+	uint64		upto = PG_UINT64_MAX;
+	ListCell   *lc;
+
+	foreach(lc, positions)
+		upto = Min(upto, ((const WmsSeen *) lfirst(lc))->xmax);
+	return upto;
+}
+
+/* ---------------------------------------------------------------- deleting */
+
+static void
+delete_rows(Oid queue, Oid owner, const ItemPointerData *tids, int ntids)
+{
+	QueryEnvironment *env = create_queryEnv();
+	TupleDesc	desc = CreateTemplateTupleDesc(1);
+	WmsStreamDef as_owner = {.owner = owner};
+	WmsOwnerScope scope;
+	WmsRowSet  *set;
+	WmsQuery   *query;
+
+	TupleDescInitEntry(desc, 1, "tid", TIDOID, -1, 0);
+	set = wms_rowset_make(env, "wms_trim", desc);
+	wms_rowset_begin(set);
+	for (int i = 0; i < ntids; i++)
+	{
+		Datum		value = PointerGetDatum(&tids[i]);
+		bool		isnull = false;
+
+		tuplestore_putvalues(set->rows, desc, &value, &isnull);
+	}
+	wms_become_owner(&as_owner, &scope);
+	wms_batch_clock_start();
+	query = wms_query_parse(psprintf("DELETE FROM ONLY %s WHERE ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT tid FROM wms_trim))",
+									 quote_qualified_identifier(get_namespace_name(get_rel_namespace(queue)), get_rel_name(queue))), env);
+	wms_query_plan(query);
+	wms_query_lock(query);
+	(void) wms_query_run(query, NULL);
+	(void) wms_batch_clock_stop();
+	wms_leave_owner(&scope);
+	wms_rowset_end(set);
+}
+
+/* Number of rows deleted. */
+static int
+trim_some(Trimmed *t)
+{
+	ItemPointerData *tids = palloc(sizeof(ItemPointerData) * TRIM_ROWS);
+	WmsQueueFind find = {.from = t->below,.tids = tids,.room = TRIM_ROWS,.wanted = had_by_all};
+	bool		readers;
+	List	   *positions;
+
+	StartTransactionCommand();
+	SetCurrentStatementStartTimestamp();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	MemoryContextSwitchTo(wms_batch_context);
+	positions = positions_in(t->queue, &readers);
+	if (positions != NIL)
+	{
+		find.upto = had_upto(positions);
+		find.arg = positions;
+		wms_queue_find(t->queue, &find);
+		if (find.ntids > 0)
+			delete_rows(t->queue, find.owner, tids, find.ntids);
+		if (find.ntids < TRIM_ROWS)
+			find.from = had_below(positions);
+	}
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	if (positions != NIL && find.ntids < TRIM_ROWS)
+		t->below = find.from;
+	return find.ntids;
+}
+
+static void
+note_error(Trimmed *t)
+{
+	MemoryContextSwitchTo(wms_batch_context);
+	EmitErrorReport();
+	FlushErrorState();
+	AbortOutOfAnyTransaction();
+	(void) wms_batch_clock_stop();
+	t->wait_ms = ERROR_WAIT_MS;
+	ereport(LOG,
+			(errmsg("rows of queue with OID %u could not be deleted", t->queue),
+			 errhint("It is tried again in %d seconds. DELETE of its owner must be possible.", ERROR_WAIT_MS / 1000)));
+}
+
+static void
+trim_one(Trimmed *t)
+{
+	int			n = 0;
+
+	PG_TRY();
+	{
+		n = trim_some(t);
+		t->wait_ms = n == TRIM_ROWS ? 0 : n > 0 ? FIRST_WAIT_MS : Min(Max(t->wait_ms, FIRST_WAIT_MS) * 2, LAST_WAIT_MS);
+	}
+	PG_CATCH();
+	{
+		note_error(t);
+	}
+	PG_END_TRY();
+	wms_after_owner();
+	t->next_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), t->wait_ms);
+	MemoryContextReset(wms_batch_context);
+}
+
+/* ---------------------------------------------------------------- which queues */
+
+static Trimmed *
+find_trimmed(Oid queue)
+{
+	ListCell   *lc;
+	Trimmed    *t;
+	MemoryContext old;
+
+	foreach(lc, trimmed)
+		if (((Trimmed *) lfirst(lc))->queue == queue)
+			return lfirst(lc);
+	old = MemoryContextSwitchTo(wms_worker_context);
+	t = palloc0(sizeof(Trimmed));
+	t->queue = queue;
+	trimmed = lappend(trimmed, t);
+	MemoryContextSwitchTo(old);
+	return t;
+}
+
+static void
+look_for_queues(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, trimmed)
+		((Trimmed *) lfirst(lc))->present = false;
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	foreach(lc, wms_queues())
+	{
+		WmsQueueDef *def = lfirst(lc);
+
+		if (def->trim)
+			find_trimmed(def->queue)->present = true;
+	}
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(wms_worker_context);
+	foreach(lc, trimmed)
+	{
+		Trimmed    *t = lfirst(lc);
+
+		if (t->present)
+			continue;
+		trimmed = foreach_delete_current(trimmed, lc);
+		pfree(t);
+	}
+}
+
+static bool
+any_reads_queues(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+		if (((WmsRunner *) lfirst(lc))->def->reads_queues)
+			return true;
+	return false;
+}
+
+bool
+wms_trim_queues(void)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	bool		more = false;
+	ListCell   *lc;
+
+	if (!any_reads_queues())
+		return false;
+	if (now >= next_look)
+	{
+		look_for_queues();
+		next_look = TimestampTzPlusMilliseconds(now, FIRST_WAIT_MS);
+	}
+	foreach(lc, trimmed)
+	{
+		Trimmed    *t = lfirst(lc);
+
+		if (now < t->next_at)
+			continue;
+		trim_one(t);
+		more = more || t->wait_ms == 0;
+	}
+	return more;
+}
