@@ -169,6 +169,43 @@ SELECT regexp_replace(reason, '[0-9A-F]+/[0-9A-F]+', 'LSN') AS reason FROM wmstr
 ALTER TABLE s OWNER TO regress_owner;
 SELECT wmstream.resume('s');
 SELECT * FROM oracle.compare('s', 'hour + interval ''1 hour'' <= $1');
+-- ... who needs what the stream needs, and is told one thing after the other; what came meanwhile is not lost
+GRANT SELECT ON readable TO regress_nobody;
+GRANT INSERT ON witness TO regress_nobody;
+GRANT EXECUTE ON FUNCTION note(), become() TO regress_nobody;
+TRUNCATE witness;
+ALTER TABLE s OWNER TO regress_nobody;
+INSERT INTO readable VALUES ('2024-01-01 18:30+00', 'a', 5), (NULL, 'late', 1);
+SELECT wmstream.wait('s');
+SELECT oracle.status('s');
+SELECT regexp_replace(reason, '[0-9A-F]+/[0-9A-F]+', 'LSN') AS reason FROM wmstream.streams WHERE stream = 's'::regclass;
+GRANT INSERT ON s_late TO regress_nobody;
+SET ROLE regress_owner;
+SELECT wmstream.resume('s');	-- it is no more its own
+\echo :SQLSTATE
+SET ROLE regress_nobody;
+SELECT wmstream.resume('s');
+SELECT wmstream.wait('s');
+RESET ROLE;
+DELETE FROM readable WHERE ts IS NULL;	-- the batch query has a group for it
+INSERT INTO readable VALUES ('2024-01-01 20:30+00', 'a', 5);
+SELECT * FROM oracle.compare('s', 'hour + interval ''1 hour'' <= $1');
+SELECT who, CASE WHEN session LIKE 'SET ROLE%' THEN session END AS tried, count(*) > 0 AS some FROM witness GROUP BY 1, 2 ORDER BY 1, 2;
+SELECT reason, row_data ->> 'k' AS k FROM s_late;
+-- row-level security that the former owner bypassed and the new one does not
+ALTER TABLE s OWNER TO regress_owner;
+SELECT oracle.status('s');
+ALTER TABLE readable OWNER TO regress_owner;
+ALTER TABLE readable ENABLE ROW LEVEL SECURITY;
+INSERT INTO readable VALUES ('2024-01-01 22:30+00', 'a', 5);
+SELECT * FROM oracle.compare('s', 'hour + interval ''1 hour'' <= $1');
+ALTER TABLE s OWNER TO regress_nobody;
+INSERT INTO readable VALUES ('2024-01-01 23:30+00', 'a', 5);
+SELECT oracle.status('s');
+SELECT regexp_replace(reason, '[0-9A-F]+/[0-9A-F]+', 'LSN') AS reason FROM wmstream.streams WHERE stream = 's'::regclass;
+ALTER TABLE readable DISABLE ROW LEVEL SECURITY;
+SELECT wmstream.resume('s');
+SELECT * FROM oracle.compare('s', 'hour + interval ''1 hour'' <= $1');
 
 DROP FUNCTION seen;
 DROP EXTENSION wmstream;

@@ -267,6 +267,9 @@ SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(ts
 SELECT wmstream.create_stream('s', 'SELECT k, count(*) AS n FROM l GROUP BY k HAVING wmstream.watermark(max(ts), ''1 s'')', output_mode => 'update');
 SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE wmstream.watermark(date_trunc(''day'', ts), ''1 s'')');
 
+SELECT wmstream.create_stream('s', 'SELECT l.id FROM l JOIN dim TABLESAMPLE BERNOULLI (10) USING (k) WHERE wmstream.watermark(l.ts, ''1 s'')');
+\echo :SQLSTATE
+
 -- What is temporary cannot be read beside a stream either: its worker is another session.
 CREATE TEMP VIEW passing_view AS SELECT * FROM dim;
 SELECT wmstream.create_stream('s', 'SELECT l.id FROM l LEFT JOIN passing p ON p.ts = l.ts ' || replace(:'wm', 'ts', 'l.ts'));

@@ -762,6 +762,8 @@ static_walker(Node *node, void *arg)
 		{
 			RangeTblEntry *rte = rt_fetch(i, query->rtable);
 
+			if (rte->tablesample)
+				wms_no_clause(a, "TABLESAMPLE", exprLocation((Node *) rte->tablesample), "Use a WHERE condition on a hash of the key.");
 			if (rte->rtekind != RTE_RELATION || list_member_oid(a->static_told, rte->relid))
 				continue;
 			a->static_told = lappend_oid(a->static_told, rte->relid);

@@ -15,6 +15,7 @@
 #include "nodes/makefuncs.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
+#include "utils/guc.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
@@ -89,6 +90,24 @@ prepare_to_jsonb(WmsLateSink *late, Oid row_type)
 	MemoryContextSwitchTo(old);
 }
 
+/*
+ * Values are written so that every session reads them back as they were, whatever the settings of the stream are: with SQL's intervals
+ * or German dates within ranges that would depend on the reader.
+ */
+static Datum
+portable_jsonb(WmsLateSink *late, Datum row)
+{
+	int			level = NewGUCNestLevel();
+	Datum		value;
+
+	(void) set_config_option("datestyle", "ISO", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("intervalstyle", "postgres", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	(void) set_config_option("extra_float_digits", "1", PGC_USERSET, PGC_S_SESSION, GUC_ACTION_SAVE, true, 0, false);
+	value = FunctionCall1(&late->to_jsonb, row);
+	AtEOXact_GUC(true, level);
+	return value;
+}
+
 /* The row is formed anew as a value of the table's type as it is now: the bytes in the table are not one. */
 static Datum
 row_as_jsonb(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row)
@@ -105,7 +124,7 @@ row_as_jsonb(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row)
 	heap_deform_tuple(row, desc, values, isnull);
 	value = HeapTupleGetDatum(heap_form_tuple(type_desc, values, isnull));
 	ReleaseTupleDesc(type_desc);
-	value = FunctionCall1(&late->to_jsonb, value);
+	value = portable_jsonb(late, value);
 	if (wms_queue_column(desc) != InvalidAttrNumber)	/* put back, the row is another transaction's */
 		value = DirectFunctionCall2(jsonb_delete, value, CStringGetTextDatum(WMS_QUEUE_COLUMN));
 	return value;
