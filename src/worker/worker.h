@@ -60,6 +60,7 @@ typedef struct WmsRunner
 	int64		queue_bytes;
 	bool		behind;			/* batches were missed: needs a rewind */
 	bool		feeds;			/* another stream reads what it writes */
+	bool		looking;		/* the batch is only there to see whether the definition still holds */
 	List	   *skips;			/* WmsSkip *: rows of the batch at hand that failed; in skip_context */
 	bool		single;			/* its rows are worked on one by one, to find the one that fails */
 	char	   *sought_error;	/* what it raised; in skip_context */

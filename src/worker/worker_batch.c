@@ -199,7 +199,7 @@ must_fire(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 {
 	const WmsStreamDef *def = runner->def;
 
-	if (batch == NULL || advance_to != WMS_TIME_MIN || def->trigger_us == 0)
+	if ((batch == NULL && !runner->looking) || advance_to != WMS_TIME_MIN || def->trigger_us == 0)
 		return true;
 	return GetCurrentTimestamp() - runner->progress.fired_at >= def->trigger_us;
 }

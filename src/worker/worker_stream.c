@@ -568,19 +568,25 @@ read_by(const WmsRunner *runner, XLogRecPtr read_upto)
 	return runner->def->reads_queues ? runner->read_lsn : read_upto;
 }
 
-/* A stream that has just been started: builds the flow and loads the state by a batch without rows. */
+/*
+ * A stream that has just been started: builds the flow and loads the state by a batch without rows.  So does one that runs when something
+ * that it depends on has changed: what is not a stream any more (its table is not logged, say) might never have a row that tells.
+ */
 static bool
 wake_up(WmsRunner *runner)
 {
+	bool		stale = runner->flow && wms_flow_stale(runner->flow);
 	int			retries = runner->retries;
 	int			timeouts = runner->timeouts;
 	bool		ok;
 
 	if (runner->queue != NIL)
 		return false;
-	if (runner->flow && runner->store && (runner->status == WMS_RUNNING || !runner->has_position))
+	if (runner->flow && runner->store && !stale && (runner->status == WMS_RUNNING || !runner->has_position))
 		return false;
+	runner->looking = stale && runner->store && runner->status == WMS_RUNNING;
 	ok = wms_run_batch(runner, NULL, WMS_TIME_MIN);
+	runner->looking = false;
 	if (ok && runner->has_position)
 	{
 		/* this is not yet what it was blocked by: a firing that fails each time must not count as the first one each time */

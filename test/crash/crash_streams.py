@@ -1,5 +1,7 @@
 """What the crash test runs: two source tables, streams over them, and the oracle.
 
+One stream reads another one's result: what is right for it is its query over that result, which is compared by itself.
+
 Every row belongs to an *era* and every stream groups by it, so that one era can be compared without reading the history
 before it. A stream's query is kept as text with {event} and {visit} in the places of its sources: with the table's name it is
 the stream, with a part of the table it is the batch query that says what is right (sessions, which a query run by hand does not
@@ -135,7 +137,15 @@ STREAMS += [
            merged(f"SELECT DISTINCT era, t, k AS word, 0 AS id FROM ({ONE_STREAM}) u", "word", "count(*) AS n")),
 ]
 
-WITH_WATERMARK = [stream for stream in STREAMS if stream.name not in ("copied", "once_for_ever")]
+# ---- one over the result of another
+
+STREAMS += [
+    Stream("relayed", "append", None, ["per_device"], """
+        SELECT era, start, device, n, total, last_id - first_id AS span FROM {per_device} WHERE n <> 2"""),
+]
+
+WITH_WATERMARK = [stream for stream in STREAMS if stream.name not in ("copied", "once_for_ever", "relayed")]
+OVER_STREAMS = [stream for stream in STREAMS if stream.sources == ["per_device"]]
 
 
 def create(db, stream):
