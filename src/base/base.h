@@ -178,6 +178,25 @@ extern void wms_memory_init(void);
 
 /* ---------------------------------------------------------------- packed values: base_pack.c */
 
+/* Most keys are a few words long: a call of memcmp costs more than they do. */
+static inline bool
+wms_bytes_same(const char *a, const char *b, uint32 len)
+{
+	for (; len >= sizeof(uint64); len -= sizeof(uint64))
+	{
+		uint64		x,
+					y;
+
+		memcpy(&x, a, sizeof(uint64));
+		memcpy(&y, b, sizeof(uint64));
+		if (x != y)
+			return false;
+		a += sizeof(uint64);
+		b += sizeof(uint64);
+	}
+	return len == 0 || memcmp(a, b, len) == 0;
+}
+
 /*
  * A row of values as bytes that can be compared, copied and stored anywhere:
  * null flags, then the values as a heap tuple's data area lays them out, all

@@ -6,7 +6,8 @@
  * flow_source.c     watermark operator: event times, rows without one, source maxima; raw and direct feeds
  * flow_shape.c      rows that were written in another layout than the table has now
  * flow_change.c     rows of sources that were changed or deleted: an error, or taken back
- * flow_group.c      operators that collect rows into groups: windows, keys, late tests
+ * flow_group.c      operators that collect rows into groups: windows, late tests
+ * flow_key.c        the keys of groups, as bytes
  * flow_session.c    aggregates over session windows
  * flow_dedup.c      DISTINCT
  * flow_join.c       joins of two streams

@@ -79,6 +79,7 @@ wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryCont
 	flow->store = store;
 	flow->progress = progress;
 	flow->batch = batch;
+	flow->batches++;
 	flow->started_at = GetCurrentTransactionStartTimestamp();
 	flow->old_watermark = progress->watermark;
 	flow->nrows = 0;
@@ -92,6 +93,7 @@ wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryCont
 	for (int i = 0; i < flow->plan->nops; i++)
 	{
 		memset(&flow->ops[i].counts, 0, sizeof(FlowCounts));
+		flow->ops[i].fed_row = NULL;	/* an error may have left one */
 		wms_flow_ahead_begin(&flow->ops[i]);
 	}
 	memset(flow->source_had_rows, 0, sizeof(flow->source_had_rows));

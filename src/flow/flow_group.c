@@ -4,9 +4,7 @@
  *
  * A row of the operator's input belongs to one window or several (or to none that ever closes), and in each of
  * them to the group of its keys.  The window is the *bucket* of the state room, the other keys are the entry's
- * key: packed bytes, with a hash that agrees with the types' own equality, so that 1.0 and 1.00 are one
- * group.  Where equal values of all key types have equal images, bytes decide; else the types'
- * equality functions do.
+ * key (flow_key.c).
  *
  * A window [start, end) is gone when end + allowed lateness <= the watermark of the last firing as this operator sees
  * it (never in complete mode): the row is then marked as dropped from it.  What has gone stays so when the allowed lateness
@@ -14,10 +12,7 @@
  */
 #include "postgres.h"
 
-#include "access/nbtree.h"
-#include "catalog/pg_collation.h"
 #include "catalog/pg_type.h"
-#include "common/hashfn.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rangetypes.h"
@@ -26,87 +21,6 @@
 #include "flow/flow_internal.h"
 
 /* ---------------------------------------------------------------- preparing */
-
-/* Do equal values of this type always have equal images? */
-static bool
-image_equal(TypeCacheEntry *type, Oid collation)
-{
-	Oid			proc;
-
-	if (!OidIsValid(type->btree_opf))
-		return false;
-	proc = get_opfamily_proc(type->btree_opf, type->btree_opintype, type->btree_opintype, BTEQUALIMAGE_PROC);
-	return OidIsValid(proc) &&
-		DatumGetBool(OidFunctionCall1Coll(proc, collation, ObjectIdGetDatum(type->btree_opintype)));
-}
-
-static bool
-key_match(const char *a, uint32 a_len, const char *b, uint32 b_len, void *arg)
-{
-	FlowOp	   *op = arg;
-	int			n = op->nkeys;
-	Datum	   *va = palloc(sizeof(Datum) * n * 2);
-	bool	   *na = palloc(sizeof(bool) * n * 2);
-	bool		same = true;
-
-	wms_unpack(a, op->key_desc, va, na);
-	wms_unpack(b, op->key_desc, va + n, na + n);
-	for (int i = 0; i < n && same; i++)
-	{
-		if (na[i] || na[n + i])
-			same = (na[i] == na[n + i]);
-		else
-			same = DatumGetBool(FunctionCall2Coll(&op->key_eq[i], TupleDescAttr(op->key_desc, i)->attcollation,
-												  va[i], va[n + i]));
-	}
-	pfree(va);
-	pfree(na);
-	return same;
-}
-
-/*
- * Is the window key no part of an entry's key?  The bucket says which window it is; but for DISTINCT a bucket may hold
- * many raw times, and a join's time stands for itself.
- */
-static bool
-bucket_says(const WmsOpPlan *plan, int key)
-{
-	if (key != plan->window_key || plan->kind == WMS_OP_JOIN)
-		return false;
-	return plan->kind != WMS_OP_DEDUP || type_is_range(TupleDescAttr(plan->input_desc, key)->atttypid);
-}
-
-static void
-prepare_keys(FlowOp *op)
-{
-	WmsOpPlan  *plan = op->plan;
-	bool		bytes_decide = true;
-
-	op->key_columns = palloc(sizeof(int) * Max(plan->nkeys, 1));
-	for (int i = 0; i < plan->nkeys; i++)
-		if (!bucket_says(plan, i) && plan->kind != WMS_OP_COLLECT)
-			op->key_columns[op->nkeys++] = i;
-	op->key_desc = CreateTemplateTupleDesc(op->nkeys);
-	op->key_hash = palloc0(sizeof(FmgrInfo) * Max(op->nkeys, 1));
-	op->key_eq = palloc0(sizeof(FmgrInfo) * Max(op->nkeys, 1));
-	for (int i = 0; i < op->nkeys; i++)
-	{
-		int			column = op->key_columns[i];
-		Form_pg_attribute att;
-		TypeCacheEntry *type;
-
-		TupleDescCopyEntry(op->key_desc, i + 1, plan->input_desc, column + 1);
-		att = TupleDescAttr(op->key_desc, i);
-		type = lookup_type_cache(att->atttypid, TYPECACHE_HASH_PROC | TYPECACHE_BTREE_OPFAMILY);
-		if (OidIsValid(type->hash_proc))
-			fmgr_info(type->hash_proc, &op->key_hash[i]);
-		fmgr_info(get_opcode(plan->key_eq[column]), &op->key_eq[i]);
-		bytes_decide &= image_equal(type, att->attcollation);
-	}
-	op->flow->state_ops[plan->id].match = bytes_decide ? NULL : key_match;
-	op->flow->state_ops[plan->id].arg = op;
-	initStringInfo(&op->key);
-}
 
 static void
 prepare_window(FlowOp *op)
@@ -187,7 +101,7 @@ wms_flow_group_prepare(WmsFlow *flow, FlowOp *op)
 	op->eager = plan->kind == WMS_OP_DEDUP || plan->kind == WMS_OP_JOIN;
 	op->timer_op = flow->plan->nops + plan->id;
 	flow->state_ops[plan->id].keep_span = keep_span(flow, op);
-	prepare_keys(op);
+	wms_flow_key_prepare(op);
 	prepare_window(op);
 	if (plan->kind == WMS_OP_AGGREGATE || plan->kind == WMS_OP_COLLECT)
 		prepare_aggregates(op);
@@ -237,44 +151,6 @@ wms_flow_gone(FlowOp *op, WmsTime end)
 	return end <= flow->progress->gone_upto || wms_time_add(end, flow->def->lateness_us) <= w;
 }
 
-static uint32
-hash_keys(FlowOp *op, const Datum *values, const bool *isnull)
-{
-	uint32		hash = 0;
-
-	for (int i = 0; i < op->nkeys; i++)
-	{
-		uint32		h = 0;
-
-		if (!isnull[i] && OidIsValid(op->key_hash[i].fn_oid))
-			h = DatumGetUInt32(FunctionCall1Coll(&op->key_hash[i], TupleDescAttr(op->key_desc, i)->attcollation,
-												 values[i]));
-		hash = hash_combine(hash, h);
-	}
-	return murmurhash32(hash);
-}
-
-/* Packs the row's keys; the hash of them. */
-uint32
-wms_flow_pack_key(FlowOp *op, TupleTableSlot *slot)
-{
-	Datum		values[INDEX_MAX_KEYS];
-	bool		isnull[INDEX_MAX_KEYS];
-	Datum	   *v = op->nkeys <= INDEX_MAX_KEYS ? values : palloc(sizeof(Datum) * op->nkeys);
-	bool	   *n = op->nkeys <= INDEX_MAX_KEYS ? isnull : palloc(sizeof(bool) * op->nkeys);
-
-	for (int i = 0; i < op->nkeys; i++)
-	{
-		v[i] = slot->tts_values[op->key_columns[i]];
-		n[i] = slot->tts_isnull[op->key_columns[i]];
-	}
-	resetStringInfo(&op->key);
-	if (op->nkeys == 0)
-		return 0;
-	wms_pack(&op->key, op->key_desc, v, n);
-	return hash_keys(op, v, n);
-}
-
 /* Where rows may be taken back, one more byte says whether this is one that is. */
 void
 wms_flow_keep_row(FlowOp *op, WmsEntry *entry, TupleTableSlot *slot, bool retract)
@@ -294,6 +170,8 @@ wms_flow_source_row(FlowOp *op, int side, TupleTableSlot *slot)
 {
 	int			column = op->inputs[side]->plan->ord_column;
 
+	if (op->fed_row)
+		return op->fed_row;
 	if (column == 0 || slot->tts_isnull[column - 1])
 		return NULL;
 	return &op->flow->rows[DatumGetInt64(slot->tts_values[column - 1]) - op->flow->first_ord];
@@ -325,12 +203,33 @@ is_taken_back(FlowOp *op, TupleTableSlot *slot)
 	return row && row->retract;
 }
 
+/*
+ * The entry of a group, made if it is not there.  Few groups get most rows: those found lately are remembered by their hash, which
+ * spares the walk through the store.  Entries stay where they are until the batch ends.
+ */
+static WmsEntry *
+group_entry(FlowOp *op, const WmsWindow *window, uint32 hash, StringInfo key)
+{
+	FlowRecent *recent = &op->recent[hash % FLOW_RECENT];
+	WmsEntry   *entry = recent->entry;
+	WmsBucketKey bucket = {op->plan->id, window->start, window->end};
+
+	if (recent->batch == op->flow->batches && recent->hash == hash && entry->bucket.end == window->end &&
+		entry->bucket.start == window->start && !entry->removed && entry->key_len == (uint32) key->len &&
+		wms_bytes_same(entry->key, key->data, entry->key_len))
+		return entry;
+	entry = wms_state_get(op->flow->store, &bucket, hash, key->data, key->len, true);
+	recent->batch = op->flow->batches;
+	recent->hash = hash;
+	recent->entry = entry;
+	return entry;
+}
+
 /* One row into its group, made if it is not there; key is packed, slot holds the row of the operator's input. */
 void
 wms_flow_touch_group(FlowOp *op, const WmsWindow *window, uint32 hash, StringInfo key, TupleTableSlot *slot)
 {
-	WmsBucketKey bucket = {op->plan->id, window->start, window->end};
-	WmsEntry   *entry = wms_state_get(op->flow->store, &bucket, hash, key->data, key->len, true);
+	WmsEntry   *entry = group_entry(op, window, hash, key);
 
 	if (entry->is_new && entry->flags == 0 && wms_flow_came_late(op, window->end))
 		entry->flags = WMS_ENTRY_UNSHOWN;
@@ -439,7 +338,7 @@ group_row(FlowOp *op, TupleTableSlot *slot)
 			return;
 		do
 			add_to_group(op, &window, hash, slot);
-		while (wms_window_next(&plan->window, time, &window));
+		while (plan->window.size != plan->window.slide && wms_window_next(&plan->window, time, &window));
 	}
 }
 

@@ -112,6 +112,15 @@ typedef struct FlowAgg
 	bool		initial_null;
 } FlowAgg;
 
+/* A group that was found lately. */
+#define FLOW_RECENT 256
+typedef struct FlowRecent
+{
+	int64		batch;			/* in which that was: flow->batches */
+	uint32		hash;
+	WmsEntry   *entry;
+} FlowRecent;
+
 /* What an operator did in this batch. */
 typedef struct FlowCounts
 {
@@ -145,6 +154,9 @@ struct FlowOp
 	FmgrInfo   *key_hash;		/* fn_oid invalid: type cannot be hashed */
 	FmgrInfo   *key_eq;
 	StringInfoData key;
+	int		   *key_offsets;	/* where plain values lie in it, */
+	int			key_size;		/* which together are so long; 0: rows differ */
+	bool		hash_image;		/* bytes decide, and the hash is theirs */
 	TypeCacheEntry *range;		/* of the window key; NULL: none, or a raw time */
 
 	/* aggregates */
@@ -172,6 +184,8 @@ struct FlowOp
 
 	WmsWindow	last_window;	/* first one of the last row's time, or its pane; empty: none yet */
 	WmsTime		last_pane_end;	/* where the last window with that pane ends */
+	FlowRecent	recent[FLOW_RECENT];	/* by hash */
+	FlowRow    *fed_row;		/* the source row that is being fed directly; NULL: the input's rows tell theirs */
 	FlowAhead  *ahead;			/* flow_ahead.c; NULL: rows never wait */
 	bool		looks_ahead;	/* they do in this batch */
 	uint8		row_marks;		/* of the row that is being worked on */
@@ -206,6 +220,7 @@ struct WmsFlow
 	WmsStore   *store;
 	WmsProgress *progress;
 	MemoryContext batch;
+	int64		batches;		/* begun so far, this one among them */
 	TimestampTz started_at;
 	FlowRow    *rows;
 	int			nrows;
@@ -240,7 +255,11 @@ extern void wms_flow_group_prepare(WmsFlow *flow, FlowOp *op);
 extern void wms_flow_op_row(FlowOp *op, int side, TupleTableSlot *slot);
 extern WmsTime wms_flow_op_watermark(const FlowOp *op, WmsTime w);
 
+
+/* flow_key.c */
+extern void wms_flow_key_prepare(FlowOp *op);
 extern uint32 wms_flow_pack_key(FlowOp *op, TupleTableSlot *slot);
+
 extern bool wms_flow_ready_window(FlowOp *op, Datum value, bool isnull, WmsWindow *window);
 extern void wms_flow_mark_row(FlowOp *op, int side, TupleTableSlot *slot, uint8 mark);
 extern bool wms_flow_gone(FlowOp *op, WmsTime end);

@@ -146,7 +146,7 @@ wms_flow_run_input(FlowInput *input)
 }
 
 static void
-feed_direct(FlowInput *input, TupleTableSlot *slot)
+feed_direct(FlowInput *input, FlowRow *fed, TupleTableSlot *slot)
 {
 	ExprContext *row = input->flow->row;
 
@@ -154,24 +154,28 @@ feed_direct(FlowInput *input, TupleTableSlot *slot)
 	if (input->qual && !ExecQual(input->qual, row))
 		return;
 	slot = ExecProject(input->projection);
-	if (input->op)
-		wms_flow_op_row(input->op, input->side, slot);
-	else
+	if (input->op == NULL)
+	{
 		result_row(slot, input);
+		return;
+	}
+	input->op->fed_row = fed;
+	wms_flow_op_row(input->op, input->side, slot);
+	input->op->fed_row = NULL;
 }
 
 static void
-direct_row(FlowInput *input, TupleTableSlot *slot)
+direct_row(FlowInput *input, FlowRow *fed, TupleTableSlot *slot)
 {
 	instr_time	clock;
 
 	if (input->op == NULL || input->op->counts.fed_rows++ % FLOW_TIMED_ROWS != 0)
 	{
-		feed_direct(input, slot);
+		feed_direct(input, fed, slot);
 		return;
 	}
 	wms_flow_clock_start(&clock);
-	feed_direct(input, slot);
+	feed_direct(input, fed, slot);
 	input->op->counts.timed_seconds += wms_flow_clock_seconds(&clock);
 	input->op->counts.timed_rows++;
 }
@@ -226,7 +230,7 @@ accept_row(WmsFlow *flow, FlowSource *source, int64 ord)
 		slot->tts_values[natts - 1] = TimestampTzGetDatum(row->time);
 	slot->tts_isnull[natts - 1] = source->time == NULL && !flow->plan->processing_time;
 	foreach(lc, source->direct)
-		direct_row(lfirst(lc), slot);
+		direct_row(lfirst(lc), row, slot);
 	if (source->buffered)
 		tuplestore_putvalues(source->in->rows, source->plan->in_desc, slot->tts_values, slot->tts_isnull);
 }

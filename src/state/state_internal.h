@@ -498,25 +498,6 @@ typedef struct WmsSought
 } WmsSought;
 
 
-/* Most keys are a few words long: a call of memcmp costs more than they do. */
-static inline bool
-wms_bytes_same(const char *a, const char *b, uint32 len)
-{
-	for (; len >= sizeof(uint64); len -= sizeof(uint64))
-	{
-		uint64		x,
-					y;
-
-		memcpy(&x, a, sizeof(uint64));
-		memcpy(&y, b, sizeof(uint64));
-		if (x != y)
-			return false;
-		a += sizeof(uint64);
-		b += sizeof(uint64);
-	}
-	return len == 0 || memcmp(a, b, len) == 0;
-}
-
 static inline bool
 wms_key_same(const WmsStateOps *ops, const char *a, uint32 a_len, const char *b, uint32 b_len)
 {
