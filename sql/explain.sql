@@ -1,7 +1,7 @@
 -- How a query would run, and how a stream runs.
-SET timezone = 'UTC';
-SET datestyle = 'ISO, YMD';
-SET intervalstyle = 'postgres';
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set oracle :abs_srcdir '/test/lib/oracle.sql'
+\i :oracle
 CREATE EXTENSION wmstream;
 CREATE TABLE orders (id int, ts timestamptz, local timestamp, customer int, amount numeric);
 CREATE TABLE customers (id int PRIMARY KEY, name text);
@@ -53,3 +53,6 @@ SELECT wmstream.explain('orders'::regclass);
 \echo :SQLSTATE
 -- nothing was made by looking
 SELECT count(*) FROM wmstream.streams;
+-- and what was shown is what runs
+INSERT INTO orders SELECT n, timestamptz '2024-01-01 00:00+00' + n * interval '10 minutes', NULL, n % 7, n FROM generate_series(1, 100) n;
+SELECT stream, result > 0 AS some, missing, surplus FROM wmstream.streams, oracle.compare(stream, CASE stream::text WHEN 'hours' THEN 'hour + interval ''1 hour'' <= $1' END) WHERE stream::text IN ('hours', 'by_customer') ORDER BY stream::text;

@@ -82,6 +82,10 @@ extern WmsRefusal *wms_window_spec(WmsWindowKind kind, const Interval *size, con
 
 /* a + b for times and spans, saturating at WMS_TIME_MIN/MAX; infinite a stays. */
 extern WmsTime wms_time_add(WmsTime a, int64 span);
+/* The last valid timestamp; END_TIMESTAMP itself is not one. */
+#define WMS_LAST_TIME (END_TIMESTAMP - 1)
+/* A window as it is shown: cut to valid timestamps, never empty. */
+extern void wms_window_cut(WmsWindow *window, WmsTime start, WmsTime end);
 /* The end of the cell of a grid that t lies in, or is the end of. */
 extern WmsTime wms_grid_end(int64 cell, WmsTime t);
 

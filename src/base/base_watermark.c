@@ -25,8 +25,7 @@
 
 #include "base/base.h"
 
-/* The last valid timestamp; END_TIMESTAMP itself is not one. */
-#define LAST_TIME (END_TIMESTAMP - 1)
+#define LAST_TIME WMS_LAST_TIME
 
 /* 1970-01-01 00:00, where window grids are anchored. */
 #define UNIX_EPOCH ((WmsTime) (UNIX_EPOCH_JDATE - POSTGRES_EPOCH_JDATE) * USECS_PER_DAY)
@@ -113,8 +112,8 @@ into_cell(const WmsWindowSpec *spec, int64 period, WmsTime t)
 }
 
 /* Cuts bounds to valid timestamps; never leaves an empty window. */
-static void
-set_window(WmsWindow *window, WmsTime start, WmsTime end)
+void
+wms_window_cut(WmsWindow *window, WmsTime start, WmsTime end)
 {
 	window->end = Min(end, LAST_TIME);
 	window->start = Max(start, MIN_TIMESTAMP);
@@ -129,7 +128,7 @@ grid_first(const WmsWindowSpec *spec, WmsTime t, WmsWindow *window)
 	int64		earlier = (spec->size - 1 - into) / spec->slide;	/* cells before this one that still reach t */
 	WmsTime		start = t - into - earlier * spec->slide;
 
-	set_window(window, start, saturating_add(start, spec->size));
+	wms_window_cut(window, start, saturating_add(start, spec->size));
 }
 
 /*
@@ -159,7 +158,7 @@ grid_next(const WmsWindowSpec *spec, WmsTime t, WmsWindow *window)
 	/* A window from the last microsecond on was cut to one that we gave already. */
 	if (next > t || next >= LAST_TIME)
 		return false;
-	set_window(window, next, saturating_add(next, spec->size));
+	wms_window_cut(window, next, saturating_add(next, spec->size));
 	return true;
 }
 
@@ -169,7 +168,7 @@ cumulate_first(const WmsWindowSpec *spec, WmsTime t, WmsWindow *window)
 	int64		into = into_cell(spec, spec->size, t);
 	WmsTime		start = t - into;
 
-	set_window(window, start, saturating_add(start, (into / spec->slide + 1) * spec->slide));
+	wms_window_cut(window, start, saturating_add(start, (into / spec->slide + 1) * spec->slide));
 }
 
 /* All windows of a time share their start; ends beyond the valid range are one. */
@@ -184,7 +183,7 @@ cumulate_next(const WmsWindowSpec *spec, WmsTime t, WmsWindow *window)
 	end = saturating_add(window->end, spec->slide);
 	if (end > saturating_add(start, spec->size))
 		return false;
-	set_window(window, start, end);
+	wms_window_cut(window, start, end);
 	return true;
 }
 
@@ -239,6 +238,6 @@ wms_session_window(WmsTime t, int64 gap, WmsWindow *window)
 {
 	if (!WmsTimeIsFinite(t) || gap <= 0)
 		return false;
-	set_window(window, t, saturating_add(t, gap));
+	wms_window_cut(window, t, saturating_add(t, gap));
 	return true;
 }

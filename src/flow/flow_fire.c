@@ -452,6 +452,7 @@ static void
 fire_op(WmsFlow *flow, FlowOp *op, WmsTime old, WmsTime now)
 {
 	Fire		fire = {op};
+	WmsTime		last;
 
 	for (int side = 0; side < 2; side++)
 		if (op->inputs[side] && op->inputs[side]->query && op->inputs[side]->reads_op)
@@ -475,7 +476,9 @@ fire_op(WmsFlow *flow, FlowOp *op, WmsTime old, WmsTime now)
 	}
 	fire.top = (op->plan->id == flow->plan->top_op);
 	fire.old = wms_flow_op_watermark(op, old);
-	fire.now = wms_flow_op_watermark(op, now);
+	fire.now = last = wms_flow_op_watermark(op, now);
+	if (op->panes && last >= WMS_LAST_TIME)
+		fire.now = WMS_TIME_MAX;
 	fire.mode = fire.top ? flow->def->output_mode : WMS_APPEND;
 	fire.lateness = fire.top ? flow->def->lateness_us : 0;
 	fire.refines = fire.top && flow->def->refined;
@@ -491,7 +494,7 @@ fire_op(WmsFlow *flow, FlowOp *op, WmsTime old, WmsTime now)
 	if (!op->sessions)
 		let_go(&fire);
 	if (fire.top && op->plan->bounded && fire.mode != WMS_COMPLETE)
-		flow->progress->gone_upto = wms_watermark_advance(flow->progress->gone_upto, wms_time_add(fire.now, -fire.lateness));
+		flow->progress->gone_upto = wms_watermark_advance(flow->progress->gone_upto, wms_time_add(last, -fire.lateness));
 }
 
 static void

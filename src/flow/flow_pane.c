@@ -11,6 +11,9 @@
  *
  * A row that comes within the allowed lateness of windows that were emitted has them put together once more, whole.
  *
+ * Ends of windows are not cut to what a timestamp can be here, or several windows at the end of time would have one end; what is
+ * shown is, and when W comes to the last time all have passed.
+ *
  * Only in append mode, and where all states can be combined; else each window has states of its own.  Both give the same rows.
  */
 #include "postgres.h"
@@ -23,6 +26,7 @@
 #include "flow/flow_internal.h"
 
 #define FIRST_GROUPS 256
+#define SIZE_MAX_US (3650 * USECS_PER_DAY)	/* so that sums of an end, size and slide do not overflow */
 
 /* A group of the window that is being put together. */
 typedef struct PaneGroup
@@ -73,7 +77,7 @@ wms_flow_pane_prepare(WmsFlow *flow, FlowOp *op)
 	int64		pane;
 
 	if (plan->kind != WMS_OP_AGGREGATE || window->kind != WMS_WINDOW_GRID || plan->time_column == 0 ||
-		window->size == window->slide || !plan->bounded || plan->retracts || !all_combine(op))
+		window->size == window->slide || window->size > SIZE_MAX_US || !plan->bounded || plan->retracts || !all_combine(op))
 		return;
 	if (top && flow->def->output_mode != WMS_APPEND)
 		return;
@@ -99,8 +103,8 @@ pane_of(FlowOp *op, WmsTime time, WmsWindow *pane, WmsTime *first_end, WmsTime *
 	(void) wms_window_first(&op->plan->window, time, &first);
 	tumbling.size = tumbling.slide;
 	(void) wms_window_first(&tumbling, time, &start);
-	*first_end = first.end;
-	*last_end = wms_time_add(start.start, op->plan->window.size);
+	*first_end = first.start > MIN_TIMESTAMP ? first.start + op->plan->window.size : first.end;
+	*last_end = start.start + op->plan->window.size;
 }
 
 /* The end of the first window after W that holds this pane. */
@@ -236,11 +240,13 @@ static void
 emit_groups(PaneGroups *groups, WmsTime end)
 {
 	FlowOp	   *op = groups->op;
+	WmsWindow	window;
 
+	wms_window_cut(&window, end - op->plan->window.size, end);
 	for (int64 i = 0; i < groups->size; i++)
 	{
 		PaneGroup  *group = &groups->places[i];
-		WmsEntry	shown = {{op->plan->id, end - op->plan->window.size, end}};
+		WmsEntry	shown = {{op->plan->id, window.start, window.end}};
 
 		if (group->key == NULL)
 			continue;
