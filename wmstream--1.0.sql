@@ -37,6 +37,10 @@ CREATE TABLE wmstream.stream (
 	intervalstyle		text NOT NULL,
 	command				int8 NOT NULL,
 	advance_to			timestamptz,
+	fill				text NOT NULL,
+	fill_since			timestamptz,
+	fill_began			timestamptz,
+	filled				text,
 	sysid				int8 NOT NULL,
 	dboid				oid NOT NULL,
 	begins_after		pg_snapshot,
@@ -510,3 +514,29 @@ SELECT
 FROM wmstream.list_operator_figures() AS s;
 COMMENT ON VIEW wmstream.stat_operators IS 'figures of each operator of each stream, numbered as explain() does; counts and time are those since the worker began';
 GRANT SELECT ON wmstream.stat_operators TO PUBLIC;
+
+CREATE FUNCTION wmstream.list_progress(
+	OUT stream regclass,
+	OUT phase text,
+	OUT rows_read int8,
+	OUT rows_done int8,
+	OUT rows_total int8,
+	OUT event_time timestamptz,
+	OUT started_at timestamptz)
+RETURNS SETOF record
+AS 'MODULE_PATHNAME', 'wms_sql_stat_progress'
+LANGUAGE C STABLE PARALLEL RESTRICTED ROWS 10;
+COMMENT ON FUNCTION wmstream.list_progress() IS 'internal: rows of the view stat_progress';
+
+CREATE VIEW wmstream.stat_progress AS
+SELECT
+	s.stream,
+	s.phase,
+	s.rows_read,
+	s.rows_done,
+	s.rows_total,
+	s.event_time,
+	s.started_at
+FROM wmstream.list_progress() AS s;
+COMMENT ON VIEW wmstream.stat_progress IS 'streams that are being filled with existing rows, or caught up beside the others, and how far that is';
+GRANT SELECT ON wmstream.stat_progress TO PUBLIC;

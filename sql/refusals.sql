@@ -296,7 +296,3 @@ ROLLBACK;
 SELECT relname FROM pg_class WHERE relnamespace IN ('public'::regnamespace, 'wmstream'::regnamespace) AND relkind IN ('r', 'v', 'p') AND relname NOT IN ('l', 'r', 'dim', 'loose', 'parent', 'child', 'part', 'part1', 'own') ORDER BY 1;
 SELECT count(*) FROM wmstream.streams;
 SELECT count(*) FROM pg_replication_slots;
-
--- Not available in this version.
-SELECT wmstream.create_stream('s', 'SELECT id FROM l', start_from => 'beginning');
-\echo :SQLSTATE

@@ -181,6 +181,7 @@ typedef struct WmsStreamPlan
 	List	   *key_columns;	/* result columns that make the key; NIL: keys not all shown, or none */
 	bool		all_keys_shown;
 	bool		key_not_null;
+	WmsShownTime shown_time;	/* how the result tells the time of its rows */
 	Query	   *shown_query;	/* from wms_op_<top>: only the key columns in result order, without HAVING: rows to take away in update mode.
 								 * NULL when not all keys are shown */
 	List	   *notices;		/* List of char *: told at creation */

@@ -308,6 +308,52 @@ check_columns(Output *out)
 	}
 }
 
+/* What a column says of the time of its row. */
+static WmsShownTime
+shown_by(const AnTime *time, int column)
+{
+	WmsShownTime shown = {WMS_SHOWN_NONE, column, 0};
+
+	if (!time->watermarked)
+		return shown;
+	switch (time->kind)
+	{
+		case AN_EVENT:
+			shown.kind = WMS_SHOWN_EVENT;
+			break;
+		case AN_WINDOW:
+			shown.kind = WMS_SHOWN_RANGE;
+			break;
+		case AN_UPPER:
+			shown.kind = WMS_SHOWN_UPPER;
+			break;
+		case AN_LOWER:
+			shown.size = time->window.size;
+			shown.kind = time->window.kind == WMS_WINDOW_GRID ? WMS_SHOWN_LOWER : WMS_SHOWN_EVENT;
+			break;
+		case AN_NONE:
+			break;
+	}
+	return shown;
+}
+
+/* Which column tells best: the kinds are in that order. */
+static void
+find_shown_time(Output *out)
+{
+	ListCell   *lc;
+
+	foreach(lc, out->query->targetList)
+	{
+		TargetEntry *tle = lfirst_node(TargetEntry, lc);
+		AnTime		time = wms_an_time(out->a, out->query, (Node *) tle->expr);
+		WmsShownTime shown = shown_by(&time, tle->resno);
+
+		if (!tle->resjunk && shown.kind > out->plan->shown_time.kind)
+			out->plan->shown_time = shown;
+	}
+}
+
 static void
 check_lateness(Output *out)
 {
@@ -333,6 +379,8 @@ wms_an_output(Analysis *a, Query *query, WmsStreamPlan *plan)
 		check_columns(&out);
 	if (a->refusal == NULL)
 		wms_an_refuse_sessions(a, query, (Node *) query);
-	if (a->refusal == NULL)
-		plan->final = wms_an_input(a, query, 0);
+	if (a->refusal != NULL)
+		return;
+	find_shown_time(&out);
+	plan->final = wms_an_input(a, query, 0);
 }

@@ -71,6 +71,23 @@ extern bool wms_session_window(WmsTime t, int64 gap, WmsWindow *window);
 /* Sizes, slides, gaps and offsets are at most this long either way: 100,000,000 days. */
 #define WMS_SPAN_MAX (INT64CONST(100000000) * USECS_PER_DAY)
 
+/* A column of the result that tells the time of its rows. */
+typedef enum WmsShownKind
+{
+	WMS_SHOWN_NONE,
+	WMS_SHOWN_EVENT,			/* a time of rows, or the begin of a window whose size is not known */
+	WMS_SHOWN_LOWER,			/* the begin of a window of a known size */
+	WMS_SHOWN_UPPER,			/* the end of a window */
+	WMS_SHOWN_RANGE				/* a window */
+} WmsShownKind;
+
+typedef struct WmsShownTime
+{
+	WmsShownKind kind;
+	int			column;			/* 1-based */
+	int64		size;			/* LOWER */
+} WmsShownTime;
+
 typedef struct WmsRefusal WmsRefusal;
 
 /*
@@ -142,11 +159,14 @@ extern PGDLLEXPORT void _PG_init(void);
 
 /* Slots for workers in shared memory: the most databases that can run streams. */
 #define WMS_MAX_DATABASES 64
+#define WMS_MAX_FOLLOWERS 64
+#define WMS_MAX_WORKERS (WMS_MAX_DATABASES + WMS_MAX_FOLLOWERS)
 
 extern int	wms_state_memory;	/* MB, per database */
 extern int	wms_max_batch_rows;
 extern int	wms_poll_interval;	/* ms */
 extern int	wms_max_workers;
+extern int	wms_max_followers;
 extern int	wms_max_streams;	/* slots in shared memory, of all databases */
 extern int	wms_max_retained_wal;	/* MB; 0: no limit */
 extern int	wms_batch_timeout;	/* ms; 0: none */

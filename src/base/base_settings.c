@@ -18,6 +18,7 @@ int			wms_state_memory = 1024;
 int			wms_max_batch_rows = 100000;
 int			wms_poll_interval = 10;
 int			wms_max_workers = 8;
+int			wms_max_followers = 2;
 int			wms_max_streams = 128;
 int			wms_max_retained_wal = 16384;
 int			wms_batch_timeout = 300000;
@@ -42,6 +43,12 @@ define_limits(void)
 							"Sets how many databases can run streams at the same time.",
 							"Each takes one of max_worker_processes.",
 							&wms_max_workers, 8, 1, WMS_MAX_DATABASES,
+							PGC_SIGHUP, 0, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("wmstream.max_followers",
+							"Sets how many streams can be filled or caught up beside the others at the same time.",
+							"Each takes one of max_worker_processes while it lasts, and one of max_replication_slots while it catches up.",
+							&wms_max_followers, 2, 1, WMS_MAX_FOLLOWERS,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("wmstream.state_memory",

@@ -15,6 +15,7 @@
  * flow_emit.c       finished groups become rows; aggregates with kept arguments are run
  * flow_fire.c       W advances, everything closes, the result is written
  * flow_read.c       open windows for readers
+ * flow_times.c      event times of rows that are not fed yet
  * flow_figures.c    what operators did and hold
  */
 #ifndef WMS_FLOW_H
@@ -57,6 +58,9 @@ typedef struct WmsSkip
 } WmsSkip;
 extern void wms_flow_set_skips(WmsFlow *flow, List *skips, bool single);
 extern int64 wms_flow_failed_row(const WmsFlow *flow);
+extern void wms_flow_lock_sources(WmsFlow *flow);	/* as a reader of the source tables */
+/* Event times of rows of a source table, in its layout, outside of a batch; WMS_TIME_MIN: none.  As the owner. */
+extern void wms_flow_times(WmsFlow *flow, Oid relid, HeapTuple *rows, int n, WmsTime *times);
 extern void wms_flow_fed(WmsFlow *flow);	/* all rows of the batch are in */
 /* W as the sources say now, by the rules of watermark policy and idleness. */
 extern WmsTime wms_flow_watermark(WmsFlow *flow);
@@ -70,6 +74,8 @@ extern void wms_flow_fire(WmsFlow *flow, WmsTime upto);
 extern void wms_flow_finish(WmsFlow *flow);
 /* The batch's rows are written: what they took, files too, goes before the transaction ends. */
 extern void wms_flow_drop_rows(WmsFlow *flow);
+/* Takes away what a fill writes anew: results but for those from before since (WMS_TIME_MIN: all), late rows that came after late_since. */
+extern void wms_flow_clear_result(WmsFlow *flow, WmsTime since, TimestampTz late_since);
 extern void wms_flow_end(WmsFlow *flow);	/* after commit or error */
 extern void wms_flow_figures(WmsFlow *flow, WmsFigures *figures);	/* once after each commit: counts are added */
 

@@ -307,7 +307,7 @@ copy_def(const WmsStreamDef *def)
 
 	*copy = *def;
 	copy->key_columns = list_copy(def->key_columns);
-	copy->reason = NULL;
+	copy->reason = copy->filled = NULL;
 	copy->timezone = copy->datestyle = copy->intervalstyle = NULL;	/* the worker's business */
 	return copy;
 }
@@ -351,6 +351,8 @@ wms_flow_build(const WmsStreamDef *def, MemoryContext parent)
 		flow->shown = wms_query_make(flow->plan->shown_query, flow->env);
 	wms_flow_plan_queries(flow);
 	flow->sink = wms_sink_open(flow->def, flow->plan->result_desc, flow->plan->key_columns);
+	if (def->fill == WMS_FILL_RESYNC && def->fill_since != WMS_TIME_MIN)
+		wms_sink_keep_before(flow->sink, &flow->plan->shown_time, def->fill_since);
 	if (OidIsValid(def->late_table))
 		flow->late = wms_late_open(flow->def);
 	flow->pending_unknown = true;

@@ -597,6 +597,15 @@ wms_flow_finish(WmsFlow *flow)
 	MemoryContextSwitchTo(old);
 }
 
+void
+wms_flow_clear_result(WmsFlow *flow, WmsTime since, TimestampTz late_since)
+{
+	(void) wms_sink_clear(flow->sink, &flow->plan->shown_time, since);
+	if (flow->late && late_since != 0)
+		wms_late_clear(flow->def, late_since);
+	CommandCounterIncrement();
+}
+
 /* ---------------------------------------------------------------- figures */
 
 /* The event time that must arrive for the next window to close: its end, seen from the slowest source. */

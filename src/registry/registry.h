@@ -39,7 +39,7 @@ typedef enum WmsOnChange
 } WmsOnChange;
 
 /*
- * A stream's life.  Durable in wmstream.stream.status, but for starting and blocked,
+ * A stream's life.  Durable in wmstream.stream.status, but for starting, backfilling and blocked,
  * which only the worker knows and shared memory shows: they are stored as running.
  * To become what it is already is always allowed (the reason may be a new one).
  */
@@ -58,6 +58,18 @@ typedef enum WmsStatus
 extern const char *wms_status_name(WmsStatus status);
 /* ERROR if there is no such status. */
 extern WmsStatus wms_status_by_name(const char *name);
+
+/*
+ * Existing rows of the sources that a stream is to take in before it goes on with what is written.  A stream with one of the
+ * middle two runs as backfilling.  FILLED stays until the stream has passed filled.
+ */
+typedef enum WmsFillKind
+{
+	WMS_FILL_NONE,				/* -> RESYNC */
+	WMS_FILL_BEGINNING,			/* start_from => beginning -> FILLED, RESYNC */
+	WMS_FILL_RESYNC,			/* results are replaced -> FILLED */
+	WMS_FILL_FILLED				/* they are in; filled says which transactions that are still to be read they had -> NONE, RESYNC */
+} WmsFillKind;
 
 /* A row of wmstream.stream.  Strings live in the context of the reader. */
 typedef struct WmsStreamDef
@@ -88,6 +100,10 @@ typedef struct WmsStreamDef
 	char	   *intervalstyle;
 	int64		command;		/* counts up with every pause, resume, alter, advance */
 	WmsTime		advance_to;		/* advance_watermark; WMS_TIME_MIN: none */
+	WmsFillKind fill;
+	WmsTime		fill_since;		/* resync: results before stay; WMS_TIME_MIN: those before the earliest row */
+	TimestampTz fill_began;		/* results were taken away then, and rows may have come since; 0: not yet */
+	char	   *filled;		/* wms_filled_text; NULL but for FILLED */
 	bool		foreign;		/* made in another cluster or database: restored */
 	bool		reads_queues;	/* its sources are queue tables */
 	WmsSeen    *begins_after;	/* then: what had committed when it was made */
@@ -107,6 +123,8 @@ extern void wms_registry_lock(Oid stream);
 /* Until the transaction ends nobody changes this stream.  Never waits; false: somebody does just now. */
 extern bool wms_registry_hold(Oid stream);
 
+/* The fill columns alone. */
+extern void wms_registry_set_fill(Oid stream, WmsFillKind fill, TimestampTz began, const char *filled);
 /* reason, since, begins_after and uncommitted are not taken from def; status is. */
 extern void wms_registry_insert(const WmsStreamDef *def);
 /* All fields but status, reason and since. */

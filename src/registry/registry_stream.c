@@ -71,6 +71,10 @@ enum
 	COLUMN_INTERVALSTYLE,
 	COLUMN_COMMAND,
 	COLUMN_ADVANCE_TO,
+	COLUMN_FILL,
+	COLUMN_FILL_SINCE,
+	COLUMN_FILL_BEGAN,
+	COLUMN_FILLED,
 	COLUMN_SYSID,
 	COLUMN_DBOID,
 	COLUMN_BEGINS_AFTER
@@ -90,6 +94,7 @@ static const char *const mode_names[] = {"append", "update", "complete"};
 static const char *const change_names[] = {"ignore", "error", "retract"};
 static const char *const error_names[] = {"stop", "skip"};
 static const char *const policy_names[] = {"min", "max"};
+static const char *const fill_names[] = {"none", "beginning", "resync", "filled"};
 static const char *const status_names[] = {
 	"starting", "running", "backfilling", "blocked", "paused", "failed", "restored", "needs_resync"
 };
@@ -217,6 +222,10 @@ def_from_tuple(HeapTuple tuple, TupleDesc desc)
 	def->intervalstyle = TEXT(COLUMN_INTERVALSTYLE);
 	def->command = DatumGetInt64(VALUE(COLUMN_COMMAND));
 	def->advance_to = ISNULL(COLUMN_ADVANCE_TO) ? WMS_TIME_MIN : DatumGetTimestampTz(VALUE(COLUMN_ADVANCE_TO));
+	def->fill = (WmsFillKind) INDEX_OF(TEXT(COLUMN_FILL), fill_names);
+	def->fill_since = ISNULL(COLUMN_FILL_SINCE) ? WMS_TIME_MIN : DatumGetTimestampTz(VALUE(COLUMN_FILL_SINCE));
+	def->fill_began = ISNULL(COLUMN_FILL_BEGAN) ? 0 : DatumGetTimestampTz(VALUE(COLUMN_FILL_BEGAN));
+	def->filled = TEXT(COLUMN_FILLED);
 	def->foreign = (uint64) DatumGetInt64(VALUE(COLUMN_SYSID)) != GetSystemIdentifier() ||
 		DatumGetObjectId(VALUE(COLUMN_DBOID)) != MyDatabaseId;
 	if (def->foreign)
@@ -278,6 +287,23 @@ attribute_array(List *attributes)
 	return PointerGetDatum(construct_array(elements, n, INT2OID, sizeof(int16), true, TYPALIGN_SHORT));
 }
 
+static void
+put_time(Row *row, int column, bool known, TimestampTz time)
+{
+	if (known)
+		put(row, column, TimestampTzGetDatum(time));
+	else
+		put_null(row, column);
+}
+
+static void
+put_fill(Row *row, WmsFillKind fill, TimestampTz began, const char *filled)
+{
+	put_text(row, COLUMN_FILL, fill_names[fill]);
+	put_time(row, COLUMN_FILL_BEGAN, began != 0, began);
+	put_text(row, COLUMN_FILLED, filled);
+}
+
 /* What a user sets, at creation or later. */
 static void
 put_settings(Row *row, const WmsStreamDef *def)
@@ -306,17 +332,16 @@ put_settings(Row *row, const WmsStreamDef *def)
 	put_text(row, COLUMN_DATESTYLE, def->datestyle);
 	put_text(row, COLUMN_INTERVALSTYLE, def->intervalstyle);
 	put(row, COLUMN_COMMAND, Int64GetDatum(def->command));
-	if (def->advance_to != WMS_TIME_MIN)
-		put(row, COLUMN_ADVANCE_TO, TimestampTzGetDatum(def->advance_to));
-	else
-		put_null(row, COLUMN_ADVANCE_TO);
+	put_time(row, COLUMN_ADVANCE_TO, def->advance_to != WMS_TIME_MIN, def->advance_to);
+	put_fill(row, def->fill, def->fill_began, def->filled);
+	put_time(row, COLUMN_FILL_SINCE, def->fill_since != WMS_TIME_MIN, def->fill_since);
 }
 
 static void
 put_status(Row *row, WmsStatus status, const char *reason, bool changed)
 {
 	/* Only the worker knows these, and only while it runs. */
-	if (status == WMS_STARTING || status == WMS_BLOCKED)
+	if (status == WMS_STARTING || status == WMS_BACKFILLING || status == WMS_BLOCKED)
 		status = WMS_RUNNING;
 	put_text(row, COLUMN_STATUS, status_names[status]);
 	put_text(row, COLUMN_REASON, reason);
@@ -563,6 +588,19 @@ wms_registry_update(const WmsStreamDef *def)
 	table_close(rel, NoLock);
 }
 
+void
+wms_registry_set_fill(Oid stream, WmsFillKind fill, TimestampTz began, const char *filled)
+{
+	Relation	rel = open_registry_to_write();
+	HeapTuple	old = lock_row(rel, stream);
+	Row			row;
+
+	memset(&row, 0, sizeof(row));
+	put_fill(&row, fill, began, filled);
+	update_row(rel, old, &row);
+	table_close(rel, NoLock);
+}
+
 /*
  * Removes the state of a stream.  A row that somebody else is just deleting is no error: the
  * state room may be compacting, and gone is what it shall be.
@@ -673,6 +711,8 @@ wms_registry_transition(Oid stream, WmsStatus to, const char *reason)
 	{
 		delete_log(stream);
 		put_beginning(&row, def);
+		if (def->fill == WMS_FILL_FILLED)
+			put_fill(&row, WMS_FILL_NONE, 0, NULL);	/* transactions of another place */
 		adopt_row(rel, old, &row);
 	}
 	else

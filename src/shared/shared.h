@@ -47,6 +47,25 @@ typedef struct WmsOpFigures
 	double		seconds;
 } WmsOpFigures;
 
+/* What a follower does for a stream. */
+typedef enum WmsFillPhase
+{
+	WMS_PHASE_NONE,				/* there is none, or it has not begun */
+	WMS_PHASE_READING,			/* existing rows are read */
+	WMS_PHASE_SORTING,			/* and brought into the order of their event times */
+	WMS_PHASE_FEEDING,			/* they go through the stream */
+	WMS_PHASE_CATCHING_UP		/* what was committed since is read from WAL */
+} WmsFillPhase;
+
+typedef struct WmsFillFigures
+{
+	int32		phase;			/* WmsFillPhase */
+	int64		rows_total;		/* while reading an estimate; -1: none */
+	int64		rows_read;
+	int64		rows_done;
+	TimestampTz started_at;
+} WmsFillFigures;
+
 /* Figures of a stream that views show.  Written by its worker only. */
 typedef struct WmsFigures
 {
@@ -68,7 +87,18 @@ typedef struct WmsFigures
 	WmsOpFigures ops[WMS_FIGURE_OPS];
 	TimestampTz last_batch_at;
 	TimestampTz last_commit_time;	/* commit time of the newest source transaction consumed */
+	WmsFillFigures fill;
 } WmsFigures;
+
+/*
+ * Whose the stream is.  The worker lets go of a stream and sets FOLLOWER; the follower lets go and sets WORKER.  Neither
+ * touches a stream that is the other's.
+ */
+typedef enum WmsKeeper
+{
+	WMS_KEEPER_WORKER,
+	WMS_KEEPER_FOLLOWER
+} WmsKeeper;
 
 typedef struct WmsSharedStream
 {
@@ -88,6 +118,8 @@ typedef struct WmsSharedStream
 	pg_atomic_uint64 caught_up_at;	/* clock when done_lsn last was the flushed end of WAL */
 	pg_atomic_uint64 applied;	/* number of the last command applied */
 	pg_atomic_uint32 status;	/* WmsStatus of registry.h, as the worker sees it */
+	pg_atomic_uint32 keeper;	/* WmsKeeper */
+	pg_atomic_uint64 needs_lsn;	/* with a follower: the stream still needs WAL from here on; 0: all that there is */
 	ConditionVariable changed;	/* broadcast when done_lsn, applied or status moves */
 
 	slock_t		mutex;			/* guards what follows */
@@ -100,12 +132,14 @@ typedef struct WmsSharedWorker
 	/* guarded by WmsShared->lock */
 	bool		in_use;
 	Oid			database;
+	Oid			stream;			/* of a follower: the only stream that it works for; InvalidOid: the database's worker */
 	uint32		generation;
 	TimestampTz claimed_at;
 	struct PGPROC *proc;		/* NULL until attached */
 	pid_t		pid;			/* 0 until attached */
 	bool		stop;			/* asked to go away (DROP DATABASE, DROP EXTENSION) */
 	pg_atomic_uint64 registry_changes;	/* bumped at commit of every change of the registry */
+	pg_atomic_uint64 read_upto; /* how far the worker has read WAL; written by itself */
 } WmsSharedWorker;
 
 /*
@@ -128,11 +162,12 @@ typedef struct WmsShared
 	struct PGPROC *launcher;	/* NULL when it does not run; guarded by lock */
 	pid_t		launcher_pid;	/* guarded by lock */
 	bool		workers_short;	/* the launcher found no process for a database that needs one; guarded by lock */
-	int			nworkers;		/* slots: WMS_MAX_DATABASES */
+	bool		followers_short;	/* likewise for a stream that needs a follower */
+	int			nworkers;		/* slots: WMS_MAX_WORKERS */
 	int			nstreams;		/* slots: wms_max_streams */
 	ConditionVariable workers_changed;	/* broadcast when a worker slot is given back */
 	WmsSharedBar bars[WMS_MAX_DATABASES];	/* guarded by lock */
-	WmsSharedWorker workers[WMS_MAX_DATABASES];
+	WmsSharedWorker workers[WMS_MAX_WORKERS];
 	WmsSharedStream streams[FLEXIBLE_ARRAY_MEMBER];
 } WmsShared;
 
@@ -144,25 +179,29 @@ extern void wms_shared_install_hooks(void);
 /* ---- workers */
 
 /*
- * Claims a slot for the worker of a database, about to be registered.  NULL if there is one already or the database is
- * barred, or if none is free (*full tells).  Give it back by wms_worker_release if the registration fails.
+ * Claims a slot for the worker of a database, or for the follower of one of its streams, about to be registered.  NULL if there is
+ * one already or the database is barred, or if none is free (*full tells).  Give it back by wms_worker_release if the
+ * registration fails.
  */
-extern WmsSharedWorker *wms_worker_claim(Oid database, bool *full);
+extern WmsSharedWorker *wms_worker_claim(Oid database, Oid stream, bool *full);
 /*
  * The worker itself, in its slot by index and generation; ERROR-free; false: the claim is not ours any more, exit.
  * Installs the hook that releases the slot at exit.
  */
 extern bool wms_worker_attach(int index, uint32 generation);
 extern void wms_worker_release(int index, uint32 generation);
-extern WmsSharedWorker *wms_worker_of(Oid database);	/* caller holds WmsShared->lock, or needs a hint only */
+/* The caller of these holds WmsShared->lock, or needs a hint only. */
+extern WmsSharedWorker *wms_worker_of(Oid database);
+extern WmsSharedWorker *wms_follower_of(Oid database, Oid stream);
+extern int	wms_workers_in_use(bool followers);
 /*
- * Asks the worker of a database, which may be another one than ours, to stop, and waits until it is gone; interruptible.
+ * Asks the worker and followers of a database, which may be another one than ours, to stop, and waits until they are gone; interruptible.
  * None starts there until our transaction ends.  Call it before locking anything that the worker may need to finish.
  */
 extern void wms_worker_stop(Oid database);
 /* Has our process's claim been told to stop? */
 extern bool wms_worker_should_stop(void);
-extern void wms_worker_wake(Oid database);
+extern void wms_worker_wake(Oid database);	/* and the followers */
 /* The launcher itself, once; gives the place back at exit. */
 extern void wms_launcher_attach(void);
 extern void wms_launcher_wake(void);
@@ -173,6 +212,7 @@ extern void wms_wake_at_commit(void);
 extern bool wms_bar_add(Oid database);	/* false: no room */
 extern void wms_bar_lift(Oid database);
 extern void wms_bar_until_end(Oid database);	/* until our transaction ends */
+/* Processes of a database read the registry again. */
 extern void wms_registry_changed(Oid database);
 
 /* ---- shared_creation.c: a database without streams loses its slot, but not while one is being created */

@@ -38,6 +38,7 @@ static void
 init_worker_slot(WmsSharedWorker *worker)
 {
 	pg_atomic_init_u64(&worker->registry_changes, 0);
+	pg_atomic_init_u64(&worker->read_upto, 0);
 }
 
 static void
@@ -52,6 +53,8 @@ init_stream_slot(WmsSharedStream *stream)
 	pg_atomic_init_u64(&stream->caught_up_at, 0);
 	pg_atomic_init_u64(&stream->applied, 0);
 	pg_atomic_init_u32(&stream->status, 0);
+	pg_atomic_init_u32(&stream->keeper, WMS_KEEPER_WORKER);
+	pg_atomic_init_u64(&stream->needs_lsn, 0);
 	ConditionVariableInit(&stream->changed);
 	SpinLockInit(&stream->mutex);
 }
@@ -65,7 +68,7 @@ init_shared(void)
 	LWLockInitialize(&wms_shared->lock, wms_shared->lock_tranche);
 	ConditionVariableInit(&wms_shared->workers_changed);
 
-	wms_shared->nworkers = WMS_MAX_DATABASES;
+	wms_shared->nworkers = WMS_MAX_WORKERS;
 	for (int i = 0; i < wms_shared->nworkers; i++)
 		init_worker_slot(&wms_shared->workers[i]);
 

@@ -1,6 +1,6 @@
 /*
  * shared_slots.c
- *	  Slots of the database workers: claim, attach, release, stop, wake.
+ *	  Slots of the database workers and of the followers of their streams: claim, attach, release, stop, wake.
  *
  * A slot goes through: free -> claimed (by the launcher, before it registers the
  * process) -> attached (by the process itself) -> free (by the process's exit hook).
@@ -23,6 +23,8 @@
  * clears them before the PGPROC can belong to another process.
  */
 #include "postgres.h"
+
+#include <signal.h>
 
 #include "miscadmin.h"
 #include "storage/ipc.h"
@@ -49,6 +51,7 @@ free_slot(WmsSharedWorker *worker)
 {
 	worker->in_use = false;
 	worker->database = InvalidOid;
+	worker->stream = InvalidOid;
 	worker->proc = NULL;
 	worker->pid = 0;
 	worker->stop = false;
@@ -106,25 +109,45 @@ free_bar(void)
 }
 
 WmsSharedWorker *
-wms_worker_of(Oid database)
+wms_follower_of(Oid database, Oid stream)
 {
 	for (int i = 0; i < wms_shared->nworkers; i++)
 	{
 		WmsSharedWorker *worker = &wms_shared->workers[i];
 
-		if (worker->in_use && worker->database == database)
+		if (worker->in_use && worker->database == database && worker->stream == stream)
 			return worker;
 	}
 	return NULL;
 }
 
+WmsSharedWorker *
+wms_worker_of(Oid database)
+{
+	return wms_follower_of(database, InvalidOid);
+}
+
+int
+wms_workers_in_use(bool followers)
+{
+	int			n = 0;
+
+	LWLockAcquire(&wms_shared->lock, LW_SHARED);
+	for (int i = 0; i < wms_shared->nworkers; i++)
+		n += wms_shared->workers[i].in_use && OidIsValid(wms_shared->workers[i].stream) == followers;
+	LWLockRelease(&wms_shared->lock);
+	return n;
+}
+
 /* ---------------------------------------------------------------- the life of a claim */
 
 static void
-claim_slot(WmsSharedWorker *worker, Oid database)
+claim_slot(WmsSharedWorker *worker, Oid database, Oid stream)
 {
 	worker->in_use = true;
 	worker->database = database;
+	worker->stream = stream;
+	pg_atomic_write_u64(&worker->read_upto, InvalidXLogRecPtr);
 	worker->generation++;
 	worker->claimed_at = GetCurrentTimestamp();
 	worker->proc = NULL;
@@ -133,18 +156,18 @@ claim_slot(WmsSharedWorker *worker, Oid database)
 }
 
 WmsSharedWorker *
-wms_worker_claim(Oid database, bool *full)
+wms_worker_claim(Oid database, Oid stream, bool *full)
 {
 	WmsSharedWorker *worker = NULL;
 
 	*full = false;
 	LWLockAcquire(&wms_shared->lock, LW_EXCLUSIVE);
 	collect_stale_claims();
-	if (wms_worker_of(database) == NULL && bar_of(database) == NULL)
+	if (wms_follower_of(database, stream) == NULL && bar_of(database) == NULL)
 	{
 		worker = free_worker_slot();
 		if (worker != NULL)
-			claim_slot(worker, database);
+			claim_slot(worker, database, stream);
 		else
 			*full = true;
 	}
@@ -222,29 +245,36 @@ wms_worker_should_stop(void)
 	return stop;
 }
 
-/* Tells the worker of a database to stop; false: there is none. */
+/* Tells the worker and the followers of a database to stop; false: there are none. */
 static bool
 ask_to_stop(Oid database)
 {
-	WmsSharedWorker *worker;
+	bool		any = false;
 
 	LWLockAcquire(&wms_shared->lock, LW_EXCLUSIVE);
 	collect_stale_claims();
-	worker = wms_worker_of(database);
-	if (worker != NULL)
+	for (int i = 0; i < wms_shared->nworkers; i++)
 	{
+		WmsSharedWorker *worker = &wms_shared->workers[i];
+
+		if (!worker->in_use || worker->database != database)
+			continue;
+		any = true;
 		worker->stop = true;
 		if (worker->proc != NULL)
 			SetLatch(&worker->proc->procLatch);
+		/* it may sort for a long time before it looks, and has nothing to bring to an end */
+		if (worker->proc != NULL && OidIsValid(worker->stream))
+			(void) kill(worker->pid, SIGTERM);
 	}
 	LWLockRelease(&wms_shared->lock);
-	return worker != NULL;
+	return any;
 }
 
 void
 wms_worker_stop(Oid database)
 {
-	/* First the bar: from here on only the worker that is there can be there. */
+	/* First the bar: from here on only those that are there can be there. */
 	wms_bar_until_end(database);
 
 	ConditionVariablePrepareToSleep(&wms_shared->workers_changed);
@@ -257,24 +287,28 @@ wms_worker_stop(Oid database)
 void
 wms_worker_wake(Oid database)
 {
-	WmsSharedWorker *worker;
-
 	LWLockAcquire(&wms_shared->lock, LW_SHARED);
-	worker = wms_worker_of(database);
-	if (worker != NULL && worker->proc != NULL)
-		SetLatch(&worker->proc->procLatch);
+	for (int i = 0; i < wms_shared->nworkers; i++)
+	{
+		WmsSharedWorker *worker = &wms_shared->workers[i];
+
+		if (worker->in_use && worker->database == database && worker->proc != NULL)
+			SetLatch(&worker->proc->procLatch);
+	}
 	LWLockRelease(&wms_shared->lock);
 }
 
 void
 wms_registry_changed(Oid database)
 {
-	WmsSharedWorker *worker;
-
 	LWLockAcquire(&wms_shared->lock, LW_SHARED);
-	worker = wms_worker_of(database);
-	if (worker != NULL)
-		pg_atomic_fetch_add_u64(&worker->registry_changes, 1);
+	for (int i = 0; i < wms_shared->nworkers; i++)
+	{
+		WmsSharedWorker *worker = &wms_shared->workers[i];
+
+		if (worker->in_use && worker->database == database)
+			pg_atomic_fetch_add_u64(&worker->registry_changes, 1);
+	}
 	LWLockRelease(&wms_shared->lock);
 }
 

@@ -56,6 +56,7 @@ blank_figures(WmsFigures *figures)
 	figures->progress.watermark = figures->progress.gone_upto = WMS_TIME_MIN;
 	figures->next_close = WMS_TIME_MAX;
 	figures->next_close_event = WMS_TIME_MAX;
+	figures->fill.rows_total = -1;
 	for (int i = 0; i < WMS_MAX_SOURCES; i++)
 	{
 		figures->progress.max_time[i] = WMS_TIME_MIN;
@@ -77,6 +78,8 @@ take_slot(WmsSharedStream *slot, Oid database, Oid stream)
 	pg_atomic_write_u64(&slot->caught_up_at, 0);
 	pg_atomic_write_u64(&slot->applied, 0);
 	pg_atomic_write_u32(&slot->status, 0);
+	pg_atomic_write_u32(&slot->keeper, WMS_KEEPER_WORKER);
+	pg_atomic_write_u64(&slot->needs_lsn, 0);
 
 	SpinLockAcquire(&slot->mutex);
 	blank_figures(&slot->figures);

@@ -18,6 +18,10 @@ typedef struct WmsSink WmsSink;
 
 /* desc: columns of the SELECT list, matched to the result's columns by name.  Lives in the current context. */
 extern WmsSink *wms_sink_open(const WmsStreamDef *def, TupleDesc desc, List *key_columns);
+/* Rows from before since (before_since says which) are not written, and what stands there in the table stays. */
+extern void wms_sink_keep_before(WmsSink *sink, const WmsShownTime *shown, WmsTime since);
+/* Deletes the rows of the table but for those from before since (WMS_TIME_MIN: all). */
+extern int64 wms_sink_clear(WmsSink *sink, const WmsShownTime *shown, WmsTime since);
 /* The store to put the firing's rows into; made anew at each call. */
 extern Tuplestorestate *wms_sink_rows(WmsSink *sink);
 /* The store for keys (key columns in order of key_columns) of groups touched by this firing: rows of them that are not among the rows are taken away. */
@@ -44,6 +48,8 @@ extern WmsLateSink *wms_late_open(const WmsStreamDef *def);
 /* Remembers a source row (copied into the batch context). event_time WMS_TIME_MIN..MAX, or has_time false. */
 extern void wms_late_put(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row, bool has_time, WmsTime event_time, WmsTime watermark, WmsReason reason, const char *error);
 extern int64 wms_late_write(WmsLateSink *late);
+/* Takes away what the stream has put there since. */
+extern void wms_late_clear(const WmsStreamDef *def, TimestampTz since);
 extern void wms_late_end(WmsLateSink *late);
 extern void wms_late_forget(WmsLateSink *late);	/* as wms_sink_forget */
 

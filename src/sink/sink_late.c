@@ -13,6 +13,7 @@
 #include "fmgr.h"
 #include "funcapi.h"
 #include "nodes/makefuncs.h"
+#include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/guc.h"
@@ -181,6 +182,25 @@ wms_late_write(WmsLateSink *late)
 		late->insert = make_insert(late);
 	wms_query_lock(late->insert);
 	return (int64) wms_query_run(late->insert, NULL);
+}
+
+/* Whose table it is may have let the owner only write into it; then nothing is taken away. */
+void
+wms_late_clear(const WmsStreamDef *def, TimestampTz since)
+{
+	char	   *target = quote_qualified_identifier(get_namespace_name(get_rel_namespace(def->late_table)),
+													get_rel_name(def->late_table));
+	WmsQuery   *q;
+
+	if (pg_class_aclmask(def->late_table, def->owner, ACL_DELETE | ACL_SELECT, ACLMASK_ALL) != (ACL_DELETE | ACL_SELECT))
+		return;
+	q = wms_query_parse(psprintf("DELETE FROM %s t WHERE t.stream = %u::pg_catalog.oid::pg_catalog.regclass"
+								 " AND t.arrived_at >= %s::pg_catalog.timestamptz", target, def->stream,
+								 quote_literal_cstr(DatumGetCString(DirectFunctionCall1(timestamptz_out, TimestampTzGetDatum(since))))),
+						create_queryEnv());
+	wms_query_plan(q);
+	wms_query_lock(q);
+	(void) wms_query_run(q, NULL);
 }
 
 void

@@ -19,8 +19,10 @@
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "catalog/pg_operator.h"
+#include "catalog/pg_type.h"
 #include "utils/builtins.h"
 #include "utils/guc.h"
+#include "utils/timestamp.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -42,6 +44,8 @@ struct WmsSink
 	List	   *nullable;		/* those of them that the table lets be NULL */
 	Oid			relid;
 	int			nulls;			/* of the statement that is being made: which of nullable are NULL, as bits */
+	char	   *before;			/* condition on r: the row is from before what is to be written; NULL: none is */
+	char	   *before_there;	/* the same on t, a row of the table */
 	WmsQuery   *insert;			/* each NULL until first used */
 	WmsQuery   *upsert;
 	WmsQuery   *upsert_changed;
@@ -146,6 +150,8 @@ append_insert(StringInfo sql, WmsSink *sink)
 	appendStringInfoString(sql, ") SELECT ");
 	append_columns(sql, sink, "r.", false);
 	appendStringInfoString(sql, " FROM wms_rows r");
+	if (sink->before)
+		appendStringInfo(sql, " WHERE (%s) IS NOT TRUE", sink->before);
 }
 
 static void
@@ -155,6 +161,21 @@ append_order(StringInfo sql, WmsSink *sink)
 		return;
 	appendStringInfoString(sql, " ORDER BY ");
 	append_columns(sql, sink, "r.", true);
+}
+
+/* Is the row (alias with its dot) from before since?  NULL where its time is not known. */
+static char *
+before_since(WmsSink *sink, const WmsShownTime *shown, WmsTime since, const char *alias)
+{
+	Form_pg_attribute att = TupleDescAttr(sink->desc, shown->column - 1);
+	bool		tz = att->atttypid == TIMESTAMPTZOID || att->atttypid == TSTZRANGEOID;
+	WmsTime		limit = shown->kind == WMS_SHOWN_LOWER ? wms_time_add(since, -shown->size) : since;
+	char	   *value = DatumGetCString(DirectFunctionCall1(tz ? timestamptz_out : timestamp_out, TimestampTzGetDatum(limit)));
+
+	return psprintf("%s%s%s%s %s %s::pg_catalog.%s", shown->kind == WMS_SHOWN_RANGE ? "pg_catalog.upper(" : "",
+					alias, column(sink, shown->column), shown->kind == WMS_SHOWN_RANGE ? ")" : "",
+					shown->kind == WMS_SHOWN_EVENT ? "<" : "<=",
+					quote_literal_cstr(value), tz ? "timestamptz" : "timestamp");
 }
 
 static WmsQuery *
@@ -181,7 +202,7 @@ make_insert(WmsSink *sink)
 static void
 append_only_missing(StringInfo sql, WmsSink *sink)
 {
-	appendStringInfo(sql, " WHERE NOT EXISTS (SELECT FROM %s x WHERE ", sink->target);
+	appendStringInfo(sql, " %s NOT EXISTS (SELECT FROM %s x WHERE ", sink->before ? "AND" : "WHERE", sink->target);
 	append_row_differs(sql, sink, "x.", "r.", "*=");
 	appendStringInfoString(sql, ")");
 }
@@ -247,6 +268,14 @@ plan_by_index(WmsSink *sink, StringInfo sql)
 	return q;
 }
 
+/* Rows of the table from before what is to be written stay. */
+static void
+append_since(StringInfo sql, WmsSink *sink)
+{
+	if (sink->before_there)
+		appendStringInfo(sql, " AND (%s) IS NOT TRUE", sink->before_there);
+}
+
 static WmsQuery *
 make_take_away(WmsSink *sink)
 {
@@ -261,9 +290,11 @@ make_take_away(WmsSink *sink)
 	if (too_many_nullable(sink))
 	{
 		append_images_match(&sql, sink, "t.", "d.");
+		append_since(&sql, sink);
 		return plan(sink, &sql);
 	}
 	append_key_match(&sql, sink, "t.", "d.");
+	append_since(&sql, sink);
 	return plan_by_index(sink, &sql);
 }
 
@@ -401,6 +432,28 @@ static WmsQuery *
 make_upsert_changed(WmsSink *sink)
 {
 	return make_upsert(sink, true);
+}
+
+void
+wms_sink_keep_before(WmsSink *sink, const WmsShownTime *shown, WmsTime since)
+{
+	sink->before = before_since(sink, shown, since, "r.");
+	sink->before_there = before_since(sink, shown, since, "t.");
+}
+
+int64
+wms_sink_clear(WmsSink *sink, const WmsShownTime *shown, WmsTime since)
+{
+	StringInfoData sql;
+	WmsQuery   *q;
+
+	initStringInfo(&sql);
+	appendStringInfo(&sql, "DELETE FROM %s t", sink->target);
+	if (since != WMS_TIME_MIN)
+		appendStringInfo(&sql, " WHERE (%s) IS NOT TRUE", before_since(sink, shown, since, "t."));
+	q = plan(sink, &sql);
+	wms_query_lock(q);
+	return (int64) wms_query_run(q, NULL);
 }
 
 int64

@@ -12,6 +12,8 @@
  * source_stage.c      byte stores for rows, in memory or on disk
  * source_queue.c      rows of queue tables by transaction
  * source_batch.c      a batch: whole committed transactions, to be read many times
+ * source_filled.c     which transactions a snapshot saw
+ * source_fill.c       rows that are there already, in event-time order
  *
  * Errors that a caller can tell apart by their code:
  *
@@ -27,6 +29,7 @@
 
 #include "access/htup.h"
 #include "base/base.h"
+#include "utils/snapshot.h"
 
 /*
  * The shape of a source table at the time its rows were written.  One per table and layout; lives as long as the process, so that
@@ -77,6 +80,7 @@ typedef struct WmsBatch
 	int			ntxns;
 	TransactionId *xids;		/* top-level xids of its transactions (to wait for their visibility) */
 	int			refs;
+	bool		existing;		/* not transactions at all: rows that were there before */
 	bool		catalog_changes;	/* its last transaction changed catalogs */
 	List	   *created;		/* List of WmsCreated *: streams whose registry row was inserted by its last transaction */
 	struct WmsBatchRows *rows;	/* private */
@@ -202,5 +206,54 @@ extern void wms_batch_unref(WmsBatch *batch);
 /* Reading: from the first change again; false at the end.  Skips changes with end_lsn <= after. */
 extern void wms_batch_rewind(WmsBatch *batch, XLogRecPtr after);
 extern bool wms_batch_next(WmsBatch *batch, WmsChange *change);
+
+/* ---------------------------------------------------------------- source_filled.c */
+
+typedef struct WmsFilled
+{
+	XLogRecPtr	from;			/* the snapshot saw all that committed before */
+	XLogRecPtr	upto;			/* and nothing that committed after */
+	TransactionId xmin;			/* in between it saw those before xmin, none from xmax on, and */
+	TransactionId xmax;
+	int			nrunning;		/* none of these */
+	TransactionId running[FLEXIBLE_ARRAY_MEMBER];	/* sorted */
+} WmsFilled;
+
+/* The end of WAL as a position that can be flushed and read. */
+extern XLogRecPtr wms_end_of_wal(void);
+/* A new, registered snapshot, and what it sees.  May wait for commits that are on their way.  Inside a transaction; in the current context. */
+extern Snapshot wms_filled_take(WmsFilled **filled);
+extern bool wms_filled_has(const WmsFilled *filled, TransactionId xid, XLogRecPtr end_lsn);
+extern char *wms_filled_text(const WmsFilled *filled);
+extern WmsFilled *wms_filled_parse(const char *text);	/* in the current context */
+
+/* ---------------------------------------------------------------- source_fill.c */
+
+typedef struct WmsFillRows WmsFillRows;
+
+/* What reading existing rows asks of its caller. */
+typedef struct WmsFillReader
+{
+	/* event times of n rows of relid, in its layout; WMS_TIME_MIN: none */
+	void		(*times) (Oid relid, HeapTuple *rows, int n, WmsTime *times, void *arg);
+	bool		(*go_on) (int64 rows_read, void *arg);	/* false: never mind */
+	void		(*sorting) (void *arg); /* all are read */
+	void	   *arg;
+} WmsFillReader;
+
+/* How many rows a table has with its partitions, as the planner would believe. */
+extern double wms_source_estimate(Oid relid);
+/*
+ * Reads all rows of these tables, which the caller has locked (partitions are locked here).  Holds a snapshot while it reads, and
+ * bounded memory.  The result lives in a context below parent, with its files; NULL if it was not to go on.  Inside a transaction.
+ */
+extern WmsFillRows *wms_fill_read(const WmsFillReader *reader, List *relids, MemoryContext parent);
+/* The next rows; they stay with rows, which must live longer than the batch.  NULL: that was all. */
+extern WmsBatch *wms_fill_next(WmsFillRows *rows, int64 max_rows);
+extern void wms_fill_free(WmsFillRows *rows);
+extern const WmsFilled *wms_fill_filled(const WmsFillRows *rows);
+extern const WmsSeen *wms_fill_seen(const WmsFillRows *rows);	/* position in queues after them */
+extern int64 wms_fill_count(const WmsFillRows *rows);
+extern WmsTime wms_fill_earliest(const WmsFillRows *rows);	/* WMS_TIME_MAX: no row has a time */
 
 #endif							/* WMS_SOURCE_H */

@@ -112,6 +112,13 @@ wms_batch_add_rows(WmsBatch *batch, WmsStage *stage, uint64 from, uint64 to, int
 }
 
 void
+wms_batch_put_rows(WmsBatch *batch, WmsStage *stage, uint64 from, uint64 to, int64 nrows, XLogRecPtr lsn)
+{
+	batch->rows->end_lsn = lsn;
+	wms_batch_add_rows(batch, stage, from, to, nrows);
+}
+
+void
 wms_batch_add_created(WmsBatch *batch, Oid stream, XLogRecPtr end_lsn)
 {
 	MemoryContext oldcontext = MemoryContextSwitchTo(batch->rows->context);

@@ -52,6 +52,8 @@ extern WmsBatch *wms_batch_make(void);
 extern void wms_batch_add_txn(WmsBatch *batch, TransactionId xid, XLogRecPtr end_lsn, TimestampTz commit_time);
 extern void wms_batch_add_rows(WmsBatch *batch, WmsStage *stage, uint64 from, uint64 to, int64 nrows);
 extern void wms_batch_add_created(WmsBatch *batch, Oid stream, XLogRecPtr end_lsn);
+/* Rows that belong to no transaction; the store stays its owner's. */
+extern void wms_batch_put_rows(WmsBatch *batch, WmsStage *stage, uint64 from, uint64 to, int64 nrows, XLogRecPtr lsn);
 /* The batch owns the store from now on. */
 extern void wms_batch_own(WmsBatch *batch, WmsStage *stage);
 /* It covers WAL from start to end and is complete. */

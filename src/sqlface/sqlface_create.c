@@ -105,7 +105,8 @@ read_options(FunctionCallInfo fcinfo, WmsStreamDef *def)
 	def->watermark_max = wms_face_watermark_max(text_arg(fcinfo, ARG_WATERMARK_POLICY, "min"));
 	def->on_change = wms_face_on_change(text_arg(fcinfo, ARG_ON_CHANGE, "ignore"));
 	def->skip_errors = wms_face_skip_errors(text_arg(fcinfo, ARG_ON_ERROR, "stop"));
-	wms_face_check_start_from(text_arg(fcinfo, ARG_START_FROM, "now"));
+	def->fill = wms_face_from_beginning(text_arg(fcinfo, ARG_START_FROM, "now")) ? WMS_FILL_BEGINNING : WMS_FILL_NONE;
+	def->fill_since = WMS_TIME_MIN;
 	def->delay_us = -1;
 	def->advance_to = WMS_TIME_MIN;
 	def->status = WMS_RUNNING;
@@ -250,15 +251,12 @@ static void
 check_room(void)
 {
 	bool		stream_free = false;
-	bool		worker_free;
-	int			nworkers = 0;
+	bool		worker_free = wms_workers_in_use(false) < wms_max_workers;
 
 	LWLockAcquire(&wms_shared->lock, LW_SHARED);
 	for (int i = 0; i < wms_shared->nstreams && !stream_free; i++)
 		stream_free = !wms_shared->streams[i].in_use;
-	for (int i = 0; i < wms_shared->nworkers; i++)
-		nworkers += wms_shared->workers[i].in_use ? 1 : 0;
-	worker_free = wms_worker_of(MyDatabaseId) != NULL || nworkers < wms_max_workers;
+	worker_free = worker_free || wms_worker_of(MyDatabaseId) != NULL;
 	LWLockRelease(&wms_shared->lock);
 
 	if (!stream_free)

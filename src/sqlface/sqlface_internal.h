@@ -44,7 +44,7 @@ extern WmsOutputMode wms_face_output_mode(const char *value);
 extern WmsOnChange wms_face_on_change(const char *value);
 extern bool wms_face_skip_errors(const char *value);
 extern bool wms_face_watermark_max(const char *value);
-extern void wms_face_check_start_from(const char *value);
+extern bool wms_face_from_beginning(const char *value);
 /* What the options must be to each other. */
 extern void wms_face_check_options(const WmsStreamDef *def);
 /* Sets one option of an existing stream from text; NULL: its default.  Makes what the new value needs. */

@@ -2,8 +2,7 @@
  * sqlface_options.c
  *	  Values of a stream's options: what create_stream and alter_stream accept.
  *
- * Everything refused here is a wrong argument (22023) with a hint that names what would do, except what is
- * planned and not there yet (0A000).
+ * Everything refused here is a wrong argument (22023) with a hint that names what would do.
  */
 #include "postgres.h"
 
@@ -68,15 +67,6 @@ wms_face_span(const char *option, const Interval *value)
 	return span;
 }
 
-static void
-not_yet(const char *option, const char *value, const char *instead)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-			 errmsg("%s => '%s' is not available yet", option, value),
-			 errhint("Use %s => '%s'.", option, instead)));
-}
-
 WmsOutputMode
 wms_face_output_mode(const char *value)
 {
@@ -101,11 +91,10 @@ wms_face_watermark_max(const char *value)
 	return choice("watermark_policy", value, policy_names, lengthof(policy_names)) == 1;
 }
 
-void
-wms_face_check_start_from(const char *value)
+bool
+wms_face_from_beginning(const char *value)
 {
-	if (choice("start_from", value, start_names, lengthof(start_names)) != 0)
-		not_yet("start_from", value, "now");
+	return choice("start_from", value, start_names, lengthof(start_names)) == 1;
 }
 
 void

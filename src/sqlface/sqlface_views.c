@@ -1,6 +1,6 @@
 /*
  * sqlface_views.c
- *	  The functions under the views streams, stat_streams, stat_sources and stat_operators.
+ *	  The functions under the views streams, stat_streams, stat_sources, stat_operators and stat_progress.
  *
  * Each joins the rows of the registry with what workers have put into shared
  * memory.  What nobody knows, because no worker has had the stream since the server
@@ -35,6 +35,7 @@ PG_FUNCTION_INFO_V1(wms_sql_streams);
 PG_FUNCTION_INFO_V1(wms_sql_stat_streams);
 PG_FUNCTION_INFO_V1(wms_sql_stat_sources);
 PG_FUNCTION_INFO_V1(wms_sql_stat_operators);
+PG_FUNCTION_INFO_V1(wms_sql_stat_progress);
 
 #define MAX_COLUMNS 32
 #define PHASES 4				/* of WmsFigures.phase_us */
@@ -55,6 +56,7 @@ typedef struct LiveStream
 	bool		known;			/* a worker has put figures there, and the caller may see them */
 	bool		has_worker;		/* one is at work in this database */
 	bool		in_shared;		/* it has a slot there: status is valid */
+	bool		followed;		/* it is a follower's */
 	WmsStatus	status;
 	XLogRecPtr	upto;			/* all that committed before is in the result; InvalidXLogRecPtr: not known */
 	TimestampTz caught_up_at;	/* clock when upto last was the end of WAL; 0: never */
@@ -196,6 +198,7 @@ look_at(const WmsStreamDef *def, LiveStream *live)
 	}
 
 	live->status = (WmsStatus) pg_atomic_read_u32(&slot->status);
+	live->followed = pg_atomic_read_u32(&slot->keeper) == WMS_KEEPER_FOLLOWER;
 	live->known = live->visible;
 	live->caught_up_at = (TimestampTz) pg_atomic_read_u64(&slot->caught_up_at);
 	live->upto = pg_atomic_read_u64(&slot->done_lsn);
@@ -306,12 +309,17 @@ static const char *
 reason_of(const WmsStreamDef *def, const LiveStream *live, WmsStatus status)
 {
 	bool		is_short;
+	bool		followers_short;
 
 	if (status == WMS_BLOCKED)
 		return live->error;
 	LWLockAcquire(&wms_shared->lock, LW_SHARED);
 	is_short = wms_shared->workers_short;
+	followers_short = wms_shared->followers_short && wms_follower_of(MyDatabaseId, def->stream) == NULL;
 	LWLockRelease(&wms_shared->lock);
+	if (live->followed && followers_short)
+		return psprintf("it waits for its turn: wmstream.max_followers is %d, max_worker_processes is %d",
+						wms_max_followers, max_worker_processes);
 	if (status == WMS_STARTING && !live->has_worker && is_short)
 		return psprintf("no background worker is free: raise max_worker_processes (now %d) or wmstream.max_workers (now %d)",
 						max_worker_processes, wms_max_workers);
@@ -548,6 +556,65 @@ wms_sql_stat_operators(PG_FUNCTION_ARGS)
 		look_at(def, &live);
 		for (int i = 0; i < Min(live.figures.nops, WMS_FIGURE_OPS); i++)
 			put_operator(fcinfo, def->stream, &live, i);
+	}
+	return (Datum) 0;
+}
+
+/* ---------------------------------------------------------------- stat_progress */
+
+static const char *
+phase_name(const LiveStream *live)
+{
+	switch (live->followed ? (WmsFillPhase) live->figures.fill.phase : WMS_PHASE_NONE)
+	{
+		case WMS_PHASE_NONE:
+			break;
+		case WMS_PHASE_READING:
+			return "reading";
+		case WMS_PHASE_SORTING:
+			return "sorting";
+		case WMS_PHASE_FEEDING:
+			return "feeding";
+		case WMS_PHASE_CATCHING_UP:
+			return "catching up";
+	}
+	return "waiting";
+}
+
+static void
+put_progress(FunctionCallInfo fcinfo, const WmsStreamDef *def, const LiveStream *live)
+{
+	const WmsFillFigures *fill = &live->figures.fill;
+	bool		known = live->known && live->followed && fill->phase != WMS_PHASE_NONE;
+	bool		fed = known && fill->phase >= WMS_PHASE_FEEDING;
+	ViewRow		row = {.n = 0};
+
+	add_oid(&row, def->stream);
+	add_text(&row, phase_name(live));
+	add(&row, known, Int64GetDatum(fill->rows_read));
+	add(&row, known, Int64GetDatum(fill->rows_done));
+	add(&row, known && fill->rows_total >= 0, Int64GetDatum(fill->rows_total));
+	add_time(&row, fed, newest_event(&live->figures.progress));
+	add_clock(&row, known, fill->started_at);
+	put_row(fcinfo, &row);
+}
+
+Datum
+wms_sql_stat_progress(PG_FUNCTION_ARGS)
+{
+	ListCell   *cell;
+
+	wms_require_preloaded();
+	InitMaterializedSRF(fcinfo, 0);
+	foreach(cell, wms_registry_streams())
+	{
+		WmsStreamDef *def = lfirst(cell);
+		LiveStream	live;
+		bool		pending = def->status == WMS_RUNNING && (def->fill == WMS_FILL_BEGINNING || def->fill == WMS_FILL_RESYNC);
+
+		look_at(def, &live);
+		if (live.followed || pending)
+			put_progress(fcinfo, def, &live);
 	}
 	return (Datum) 0;
 }

@@ -9,6 +9,8 @@
  * worker_tick.c      what had committed when, for those that stand still
  * worker_trim.c      rows of queues that all streams have had are deleted
  * worker_batch.c     one batch of one stream: the only file that knows the order of effects
+ * worker_follow.c    streams that another process works for: letting go, taking back, what that process does
+ * worker_fill.c      filling a stream with rows that are there already
  * worker_crash.c     streams whose code crashes the server
  * worker_owner.c     running as the stream's owner, and leaving nothing of that behind
  */
@@ -68,6 +70,13 @@ typedef struct WmsRunner
 	WmsSeen    *read_seen;		/* of queues: read up to here, without rows since progress.seen; NULL: not beyond that; in context */
 	XLogRecPtr	read_lsn;		/* and all that committed before this was read by then */
 	bool		caught_up;		/* nothing that had committed then is left, but what is queued */
+	bool		away;			/* the follower's, or the worker's if we are that: not ours to touch */
+	bool		fresh;			/* it begins anew in the transaction that is going on */
+	WmsFillRows *fill_rows;		/* being filled: existing rows, once they are read; in fill_context */
+	bool		fill_cleared;	/* and what they replace is gone: they may be fed */
+	int64		fill_given;		/* rows of them that went into the queue */
+	MemoryContext fill_context;
+	const WmsFilled *filled; /* transactions that are in already, though they lie behind its position; in def_context; NULL: none */
 	bool		unfired;		/* rows were fed and wait for the next firing */
 	XLogRecPtr	command_after;	/* commands apply when everything before this was consumed */
 	TimestampTz retry_at;		/* blocked: when to try again */
@@ -79,6 +88,7 @@ typedef struct WmsRunner
 
 /* ---- worker_main.c */
 extern bool wms_registry_news(void);	/* the registry has changed since it was read */
+extern Oid	wms_follows;		/* the stream that this process is the follower of; InvalidOid: it is the database's worker */
 
 /* ---- worker_batch.c */
 
@@ -87,6 +97,23 @@ extern bool wms_registry_news(void);	/* the registry has changed since it was re
  * stream became blocked or failed (status and error are set).  advance_to: W moves at least this far (WMS_TIME_MIN: no).
  */
 extern bool wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to);
+/*
+ * The first batch of a stream that begins anew: prepare, in the same transaction, takes away what there was and sets runner->progress
+ * to the beginning.
+ */
+extern bool wms_run_first_batch(WmsRunner *runner, void (*prepare) (WmsRunner *runner));
+/*
+ * Anything else that is done for a stream, in transactions of its own: whatever fails in it is the stream's failure, as with a
+ * batch.  False from step means: not now.
+ */
+typedef bool (*WmsStepFn) (WmsRunner *runner, void *arg);
+extern bool wms_run_step(WmsRunner *runner, WmsStepFn step, void *arg);
+extern void wms_runner_note_name(WmsRunner *runner);
+/* As the owner, inside a transaction: runner->flow is there, locked by lock and up to date. */
+extern void wms_runner_make_flow(WmsRunner *runner, void (*lock) (WmsFlow *flow));
+/* The rows of a batch that the stream has not had, from the first on; false at the end. */
+extern void wms_rows_begin(WmsRunner *runner, WmsBatch *batch);
+extern bool wms_rows_next(WmsRunner *runner, WmsBatch *batch, WmsChange *change);
 /* End of the newest commit record of ours: what must be flushed before a slot may be told. */
 extern XLogRecPtr wms_last_commit(void);
 
@@ -102,6 +129,7 @@ typedef struct WmsWhere
 	XLogRecPtr	end_lsn;
 	TransactionId xid;
 	bool		in_rows;
+	WmsBatch   *batch;
 } WmsWhere;
 extern char *wms_error_text(WmsRunner *runner, WmsBatch *batch, const WmsWhere *where, const ErrorData *edata, int64 row, bool timed_out);
 
@@ -146,6 +174,20 @@ extern void wms_batch_clock_register(void);
 extern void wms_batch_clock_start(void);
 extern bool wms_batch_clock_stop(void);	/* true: it had run out */
 
+/* ---- worker_fill.c */
+extern bool wms_fill_pending(const WmsStreamDef *def);	/* it has to be filled before it runs */
+extern bool wms_fill_work(WmsRunner *runner);	/* the next thing to do for it; true if anything was */
+extern void wms_fill_drop(WmsRunner *runner);	/* forgets the rows */
+extern void wms_fill_forget_filled(WmsRunner *runner);	/* if it is past them */
+
+/* ---- worker_follow.c */
+extern bool wms_is_away(const WmsRunner *runner);
+/* The worker lets the stream go, with what is needed of WAL. */
+extern void wms_send_away(WmsRunner *runner, WmsStatus status, XLogRecPtr needs);
+extern XLogRecPtr wms_away_needs(const WmsRunner *runner);
+/* The follower's part of a turn; true if anything was done.  Does not come back when there is nothing left to do. */
+extern bool wms_follow(void);
+
 /* ---- worker_crash.c */
 extern void wms_crash_begin(void);
 extern void wms_crash_running(Oid stream);
@@ -160,6 +202,15 @@ extern List *wms_runners;		/* WmsRunner * */
 extern void wms_runners_reload(void);
 /* Streams registered by batches that the registry does not show yet. */
 extern bool wms_runners_waiting(void);
+extern WmsRunner *wms_find_runner(Oid stream);
+extern bool wms_runner_runs(const WmsRunner *runner);
+/* What it is while nothing holds it up. */
+extern WmsStatus wms_runner_good_status(const WmsRunner *runner);
+extern bool wms_runner_can_run(WmsRunner *runner, TimestampTz now);
+extern void wms_runner_announce(WmsRunner *runner);
+extern void wms_runner_enqueue(WmsRunner *runner, WmsBatch *batch);
+extern bool wms_runner_run_queue(WmsRunner *runner);
+extern void wms_runner_unload(WmsRunner *runner);
 extern void wms_runners_created(WmsBatch *batch);
 extern bool wms_runners_want(Oid relid, void *arg);
 extern void wms_runners_take(WmsBatch *batch);

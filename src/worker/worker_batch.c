@@ -42,6 +42,14 @@
 
 static WmsWhere where;
 
+/* What is to be done in a transaction of a stream. */
+typedef struct Work
+{
+	WmsBatch   *batch;			/* NULL: a firing without rows */
+	WmsTime		advance_to;
+	void		(*prepare) (WmsRunner *runner); /* NULL: nothing before it */
+} Work;
+
 XLogRecPtr
 wms_last_commit(void)
 {
@@ -108,15 +116,15 @@ build_flow(WmsRunner *runner)
 	}
 }
 
-/* A flow that holds its locks and is up to date: taking a lock may bring the news that it is not. */
-static void
-make_flow(WmsRunner *runner)
+/* A flow that is up to date when lock has been called: taking a lock may bring the news that it is not. */
+void
+wms_runner_make_flow(WmsRunner *runner, void (*lock) (WmsFlow *flow))
 {
 	for (int i = 0; i < MAX_BUILDS; i++)
 	{
 		if (runner->flow == NULL || wms_flow_stale(runner->flow))
 			build_flow(runner);
-		wms_flow_lock(runner->flow);
+		lock(runner->flow);
 		if (!wms_flow_stale(runner->flow))
 			return;
 	}
@@ -171,6 +179,21 @@ wait_for_visibility(WmsBatch *batch)
 
 /* ---------------------------------------------------------------- the rows */
 
+void
+wms_rows_begin(WmsRunner *runner, WmsBatch *batch)
+{
+	wms_batch_rewind(batch, batch->existing ? InvalidXLogRecPtr : runner->progress.position);
+}
+
+bool
+wms_rows_next(WmsRunner *runner, WmsBatch *batch, WmsChange *change)
+{
+	while (wms_batch_next(batch, change))
+		if (runner->filled == NULL || batch->existing || !wms_filled_has(runner->filled, change->xid, change->end_lsn))
+			return true;
+	return false;
+}
+
 static void
 feed(WmsRunner *runner, WmsBatch *batch)
 {
@@ -178,8 +201,8 @@ feed(WmsRunner *runner, WmsBatch *batch)
 	uint64		n = 0;
 
 	wms_flow_set_skips(runner->flow, runner->skips, runner->single);
-	wms_batch_rewind(batch, runner->progress.position);
-	while (wms_batch_next(batch, &change))
+	wms_rows_begin(runner, batch);
+	while (wms_rows_next(runner, batch, &change))
 	{
 		where.source = change.shape->relid;
 		where.end_lsn = change.end_lsn;
@@ -199,7 +222,8 @@ must_fire(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 {
 	const WmsStreamDef *def = runner->def;
 
-	if ((batch == NULL && !runner->looking) || advance_to != WMS_TIME_MIN || def->trigger_us == 0)
+	/* existing rows do not wait for a clock: W bounds what is held of them */
+	if ((batch == NULL && !runner->looking) || (batch && batch->existing) || advance_to != WMS_TIME_MIN || def->trigger_us == 0)
 		return true;
 	return GetCurrentTimestamp() - runner->progress.fired_at >= def->trigger_us;
 }
@@ -310,8 +334,8 @@ is_transient(int sqlerrcode)
 }
 
 /* For messages and test points; the result may have been renamed. */
-static void
-note_name(WmsRunner *runner)
+void
+wms_runner_note_name(WmsRunner *runner)
 {
 	char	   *name = get_rel_name(runner->stream);
 
@@ -335,9 +359,9 @@ unblock(WmsRunner *runner)
 {
 	if (runner->status != WMS_BLOCKED || !runner->has_position)
 		return;
-	runner->status = WMS_RUNNING;
+	runner->status = wms_runner_good_status(runner);
 	wms_stream_set_error(runner->slot, NULL);
-	wms_stream_announce(runner->slot, WMS_RUNNING, runner->progress.applied);
+	wms_stream_announce(runner->slot, runner->status, runner->progress.applied);
 }
 
 /*
@@ -357,11 +381,14 @@ hold_stream(WmsRunner *runner)
 
 /* False: not now. */
 static bool
-transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
+transaction(WmsRunner *runner, void *arg)
 {
+	const Work *work = arg;
+	WmsBatch   *batch = work->batch;
 	WmsOwnerScope scope;
 	instr_time	clock;
 
+	where.batch = batch;
 	StartTransactionCommand();
 	SetCurrentStatementStartTimestamp();
 	if (!hold_stream(runner))
@@ -369,22 +396,24 @@ transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 		CommitTransactionCommand();
 		return false;
 	}
-	note_name(runner);
+	wms_runner_note_name(runner);
 	if (runner->flow && wms_flow_reads_static(runner->flow) && batch)
 		wait_for_visibility(batch);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	wms_become_owner(runner->def, &scope);
-	make_flow(runner);
+	wms_runner_make_flow(runner, wms_flow_lock);
 	if (runner->feeds || wms_flow_writes_elsewhere(runner->flow))
 		replorigin_session_origin = InvalidRepOriginId;
 	wms_leave_owner(&scope);
+	if (work->prepare)
+		work->prepare(runner);
 	load_state(runner);
 	if (runner->has_position)
 	{
 		wms_state_begin(runner->store, wms_batch_context);
 		wms_become_owner(runner->def, &scope);
 		wms_batch_clock_start();
-		run_as_owner(runner, batch, advance_to);
+		run_as_owner(runner, batch, work->advance_to);
 		(void) wms_batch_clock_stop();
 		wms_leave_owner(&scope);
 		INSTR_TIME_SET_CURRENT(clock);
@@ -398,6 +427,7 @@ transaction(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	CommitTransactionCommand();
 	if (!runner->has_position)
 		return true;
+	runner->fresh = false;
 	keep_progress(runner);		/* it happened, whatever comes now */
 	runner->hold = InvalidXLogRecPtr;	/* once it is flushed, which comes before the slot is told */
 	WMS_POINT("batch-after-commit");
@@ -454,11 +484,12 @@ clean_up(WmsRunner *runner)
 {
 	if (runner->flow)
 		wms_flow_end(runner->flow);
-	if (runner->loading)
+	if (runner->loading || runner->fresh)
 	{
-		wms_store_destroy(runner->store);	/* half loaded */
+		if (runner->store)
+			wms_store_destroy(runner->store);	/* half loaded, or its beginning was undone */
 		runner->store = NULL;
-		runner->loading = false;
+		runner->loading = runner->fresh = false;
 	}
 	if (runner->store)
 		wms_state_discard(runner->store);
@@ -551,8 +582,9 @@ wms_runner_error(WmsRunner *runner, ErrorData *edata)
 	handle_error(runner, NULL, edata, -1);
 }
 
+/* One step of a stream: what fails in it is the stream's failure. */
 bool
-wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
+wms_run_step(WmsRunner *runner, WmsStepFn step, void *arg)
 {
 	MemoryContext old = CurrentMemoryContext;
 	ErrorData  *volatile edata = NULL;
@@ -560,12 +592,13 @@ wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	volatile int64 failed_row = -1;
 
 	where.in_rows = false;
+	where.batch = NULL;
 	wms_current_stream = runner->name;
 	wms_crash_running(runner->stream);
 	pgstat_report_activity(STATE_RUNNING, "wmstream batch");
 	PG_TRY();
 	{
-		done = transaction(runner, batch, advance_to);
+		done = step(runner, arg);
 	}
 	PG_CATCH();
 	{
@@ -582,16 +615,14 @@ wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	wms_after_owner();
 	replorigin_session_origin = DoNotReplicateId;
 	if (edata)
-		handle_error(runner, batch, edata, failed_row);
+		handle_error(runner, where.batch, edata, failed_row);
 	else if (done)
 	{
 		if (runner->flow)
 			wms_flow_end(runner->flow);
-		if (runner->has_position)
+		if (runner->store && runner->has_position)
 			set_figures(runner);
 		runner->retries = runner->timeouts = 0;
-		if (batch)
-			forget_skips(runner);
 		unblock(runner);
 	}
 	wms_current_stream = NULL;
@@ -600,4 +631,30 @@ wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	MemoryContextReset(wms_batch_context);
 	pgstat_report_activity(STATE_IDLE, NULL);
 	return done;
+}
+
+static bool
+run_work(WmsRunner *runner, Work *work)
+{
+	bool		done = wms_run_step(runner, transaction, work);
+
+	if (done && work->batch)
+		forget_skips(runner);
+	return done;
+}
+
+bool
+wms_run_batch(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
+{
+	Work		work = {.batch = batch,.advance_to = advance_to};
+
+	return run_work(runner, &work);
+}
+
+bool
+wms_run_first_batch(WmsRunner *runner, void (*prepare) (WmsRunner *runner))
+{
+	Work		work = {.advance_to = WMS_TIME_MIN,.prepare = prepare};
+
+	return run_work(runner, &work);
 }

@@ -41,7 +41,10 @@ static volatile Oid running = InvalidOid;
 static void
 note_path(char *path)
 {
-	snprintf(path, MAXPGPATH, "pg_stat/wmstream_crashes.%u", MyDatabaseId);
+	if (OidIsValid(wms_follows))
+		snprintf(path, MAXPGPATH, "pg_stat/wmstream_crashes.%u.%u", MyDatabaseId, wms_follows);
+	else
+		snprintf(path, MAXPGPATH, "pg_stat/wmstream_crashes.%u", MyDatabaseId);
 }
 
 /* Async-signal-safe. */

@@ -78,9 +78,9 @@ append_row(StringInfo text, TupleDesc desc, HeapTuple tuple, bool only_key)
 static bool
 find_row(WmsRunner *runner, WmsBatch *batch, int64 row, WmsChange *change)
 {
-	wms_batch_rewind(batch, runner->progress.position);
+	wms_rows_begin(runner, batch);
 	for (int64 i = 0; i <= row; i++)
-		if (!wms_batch_next(batch, change))
+		if (!wms_rows_next(runner, batch, change))
 			return false;
 	return change->tuple.t_data != NULL || change->old.t_data != NULL;
 }
@@ -153,10 +153,14 @@ append_place(StringInfo text, const WmsWhere *where, const char *row)
 {
 	const char *table = table_name(where->source);
 
+	bool		existing = where->batch && where->batch->existing;
+
 	if (row)
-		appendStringInfo(text, ", at the row %s of \"%s\"", row, table);
+		appendStringInfo(text, ", at the %srow %s of \"%s\"", existing ? "existing " : "", row, table);
 	else
-		appendStringInfo(text, ", at a row of \"%s\"", table);
+		appendStringInfo(text, ", at %s of \"%s\"", existing ? "an existing row" : "a row", table);
+	if (existing)
+		return;
 	if (XLogRecPtrIsInvalid(where->end_lsn))
 		appendStringInfo(text, " in transaction %u", where->xid);
 	else

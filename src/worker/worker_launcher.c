@@ -1,6 +1,7 @@
 /*
  * worker_launcher.c
- *	  One process per server that sees to it that every database with streams has its worker.
+ *	  One process per server that sees to it that every database with streams has its worker, and every stream that is a follower's has
+ *	  that.
  *
  * A database has streams if it bears our mark (registry_mark.c).  One that has our replication slot gets a worker too:
  * a create_stream that rolled back has left it, and the worker of a database without streams drops it before it goes.  So the launcher
@@ -40,10 +41,11 @@
 #define RESTART_MS 1000
 #define SLOT_PREFIX "wmstream_"
 
-/* When a worker was last started for a database. */
+/* When a worker was last started for a database, or a follower for one of its streams. */
 typedef struct Started
 {
 	Oid			database;
+	Oid			stream;			/* InvalidOid: the worker */
 	TimestampTz at;
 } Started;
 
@@ -158,7 +160,8 @@ collect_stream_slots(List *databases)
 		LWLockAcquire(&wms_shared->lock, LW_SHARED);
 		database = slot->in_use ? slot->database : InvalidOid;
 		alive = OidIsValid(database) &&
-			(wms_worker_of(database) != NULL || list_member_oid(databases, database));
+			(wms_worker_of(database) != NULL || wms_follower_of(database, slot->stream) != NULL ||
+			 list_member_oid(databases, database));
 		LWLockRelease(&wms_shared->lock);
 		if (!OidIsValid(database) || alive)
 			continue;
@@ -168,18 +171,19 @@ collect_stream_slots(List *databases)
 }
 
 static Started *
-last_start(Oid database)
+last_start(Oid database, Oid stream)
 {
 	ListCell   *lc;
 	Started    *s;
 	MemoryContext old;
 
 	foreach(lc, started)
-		if (((Started *) lfirst(lc))->database == database)
+		if (((Started *) lfirst(lc))->database == database && ((Started *) lfirst(lc))->stream == stream)
 			return lfirst(lc);
 	old = MemoryContextSwitchTo(TopMemoryContext);
 	s = palloc0(sizeof(Started));
 	s->database = database;
+	s->stream = stream;
 	started = lappend(started, s);
 	MemoryContextSwitchTo(old);
 	return s;
@@ -197,16 +201,34 @@ complain_of_slots(Oid database)
 					 max_worker_processes, wms_max_workers)));
 }
 
+/* Of followers there may be too few for a while: they end, and the next ones begin. */
 static void
-note_shortage(bool is_short)
+note_shortage(Oid database, Oid stream, bool is_short)
 {
 	LWLockAcquire(&wms_shared->lock, LW_EXCLUSIVE);
-	wms_shared->workers_short = is_short;
+	if (OidIsValid(stream))
+		wms_shared->followers_short = is_short;
+	else
+		wms_shared->workers_short = is_short;
 	LWLockRelease(&wms_shared->lock);
+	if (is_short && !OidIsValid(stream))
+		complain_of_slots(database);
 }
 
 static void
-register_worker(WmsSharedWorker *slot, int index, uint32 generation, Oid database)
+name_worker(BackgroundWorker *worker, Oid database, Oid stream)
+{
+	const char *kind = OidIsValid(stream) ? "follower" : "worker";
+
+	snprintf(worker->bgw_type, BGW_MAXLEN, "wmstream %s", kind);
+	if (OidIsValid(stream))
+		snprintf(worker->bgw_name, BGW_MAXLEN, "wmstream follower for stream %u of database %u", stream, database);
+	else
+		snprintf(worker->bgw_name, BGW_MAXLEN, "wmstream worker for database %u", database);
+}
+
+static void
+register_worker(WmsSharedWorker *slot, int index, uint32 generation, Oid database, Oid stream)
 {
 	BackgroundWorker worker;
 
@@ -216,58 +238,103 @@ register_worker(WmsSharedWorker *slot, int index, uint32 generation, Oid databas
 	worker.bgw_restart_time = BGW_NEVER_RESTART;
 	snprintf(worker.bgw_library_name, sizeof(worker.bgw_library_name), "wmstream");
 	snprintf(worker.bgw_function_name, sizeof(worker.bgw_function_name), "wms_worker_main");
-	snprintf(worker.bgw_name, BGW_MAXLEN, "wmstream worker for database %u", database);
-	snprintf(worker.bgw_type, BGW_MAXLEN, "wmstream worker");
+	name_worker(&worker, database, stream);
 	worker.bgw_main_arg = Int32GetDatum(index);
 	worker.bgw_notify_pid = MyProcPid;
 	memcpy(worker.bgw_extra, &generation, sizeof(generation));
 	memcpy(worker.bgw_extra + sizeof(generation), &database, sizeof(database));
+	memcpy(worker.bgw_extra + sizeof(generation) + sizeof(database), &stream, sizeof(stream));
 	if (RegisterDynamicBackgroundWorker(&worker, NULL))
-		note_shortage(false);
+		note_shortage(database, stream, false);
 	else
 	{
-		note_shortage(true);
 		wms_worker_release(index, generation);
-		complain_of_slots(database);
+		note_shortage(database, stream, true);
 	}
 }
 
-static int
-workers_in_use(void)
+static bool
+all_in_use(bool followers)
 {
-	int			n = 0;
-
-	LWLockAcquire(&wms_shared->lock, LW_SHARED);
-	for (int i = 0; i < wms_shared->nworkers; i++)
-		n += wms_shared->workers[i].in_use;
-	LWLockRelease(&wms_shared->lock);
-	return n;
+	return wms_workers_in_use(followers) >= (followers ? wms_max_followers : wms_max_workers);
 }
 
-/* Starts the worker of a database unless it runs; milliseconds until it may be tried again, 0: nothing to wait for. */
+/*
+ * Starts the worker of a database, or the follower of a stream, unless it runs; milliseconds until it may be tried again, 0:
+ * nothing to wait for.
+ */
 static long
-see_to(Oid database, TimestampTz now)
+see_to(Oid database, Oid stream, TimestampTz now)
 {
-	Started    *s = last_start(database);
+	Started    *s = last_start(database, stream);
 	WmsSharedWorker *slot;
 	bool		full = false;
 
 	if (!TimestampDifferenceExceeds(s->at, now, RESTART_MS))
 		return RESTART_MS;
-	if (wms_worker_of(database) != NULL || !takes_worker(database))
+	if (wms_follower_of(database, stream) != NULL || !takes_worker(database))
 		return 0;
-	full = workers_in_use() >= wms_max_workers;
-	slot = full ? NULL : wms_worker_claim(database, &full);
+	full = all_in_use(OidIsValid(stream));
+	slot = full ? NULL : wms_worker_claim(database, stream, &full);
 	if (full)
-	{
-		note_shortage(true);
-		complain_of_slots(database);
-	}
+		note_shortage(database, stream, true);
 	if (slot == NULL)
 		return 0;
 	s->at = now;
-	register_worker(slot, slot - wms_shared->workers, slot->generation, database);
+	register_worker(slot, slot - wms_shared->workers, slot->generation, database, stream);
 	return 0;
+}
+
+/* All that need no process any more are forgotten, so that the list does not grow with every stream that there ever was. */
+static void
+forget_starts(TimestampTz now)
+{
+	ListCell   *lc;
+
+	foreach(lc, started)
+	{
+		Started    *s = lfirst(lc);
+
+		if (!OidIsValid(s->stream) || !TimestampDifferenceExceeds(s->at, now, RESTART_MS))
+			continue;
+		started = foreach_delete_current(started, lc);
+		pfree(s);
+	}
+}
+
+static Oid
+stream_to_follow(const WmsSharedStream *slot, Oid *database)
+{
+	Oid			stream = InvalidOid;
+
+	LWLockAcquire(&wms_shared->lock, LW_SHARED);
+	if (slot->in_use && pg_atomic_read_u32((pg_atomic_uint32 *) &slot->keeper) == WMS_KEEPER_FOLLOWER)
+	{
+		stream = slot->stream;
+		*database = slot->database;
+	}
+	LWLockRelease(&wms_shared->lock);
+	return stream;
+}
+
+/* Followers of databases that have streams; milliseconds as see_to, at most timeout. */
+static long
+see_to_followers(List *databases, TimestampTz now, long timeout)
+{
+	forget_starts(now);
+	for (int i = 0; i < wms_shared->nstreams; i++)
+	{
+		Oid			database = InvalidOid;
+		Oid			stream = stream_to_follow(&wms_shared->streams[i], &database);
+		long		again;
+
+		if (!OidIsValid(stream) || !list_member_oid(databases, database))
+			continue;
+		again = see_to(database, stream, now);
+		if (again > 0)
+			timeout = Min(timeout, again);
+	}
+	return timeout;
 }
 
 void
@@ -299,11 +366,12 @@ wms_launcher_main(Datum arg)
 		collect_stream_slots(databases);
 		foreach(lc, databases)
 		{
-			long		again = see_to(lfirst_oid(lc), GetCurrentTimestamp());
+			long		again = see_to(lfirst_oid(lc), InvalidOid, GetCurrentTimestamp());
 
 			if (again > 0)
 				timeout = Min(timeout, again);
 		}
+		timeout = see_to_followers(databases, GetCurrentTimestamp(), timeout);
 		(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH, timeout, PG_WAIT_EXTENSION);
 		ResetLatch(MyLatch);
 	}

@@ -64,6 +64,7 @@ attach(Datum arg)
 
 	memcpy(&generation, MyBgworkerEntry->bgw_extra, sizeof(generation));
 	memcpy(&database, MyBgworkerEntry->bgw_extra + sizeof(generation), sizeof(database));
+	memcpy(&wms_follows, MyBgworkerEntry->bgw_extra + sizeof(generation) + sizeof(database), sizeof(wms_follows));
 	if (!wms_worker_attach(index, generation))
 		proc_exit(0);
 	my_slot = &wms_shared->workers[index];
@@ -84,7 +85,7 @@ set_up(void)
 	pin_setting("default_transaction_read_only", "off");
 	pin_setting("row_security", "on");
 	replorigin_session_origin = DoNotReplicateId;
-	pgstat_report_appname("wmstream worker");
+	pgstat_report_appname(OidIsValid(wms_follows) ? "wmstream follower" : "wmstream worker");
 }
 
 /* ---------------------------------------------------------------- parts of a turn */
@@ -243,6 +244,13 @@ decode(bool *caught_up)
 	return true;
 }
 
+/* For followers, who want to know how far they have to come. */
+static void
+show_position(XLogRecPtr read_upto)
+{
+	pg_atomic_write_u64(&my_slot->read_upto, read_upto);
+}
+
 /* What is in the results is flushed before anyone is told. */
 static void
 tell(void)
@@ -253,6 +261,7 @@ tell(void)
 		XLogFlush(wms_last_commit());
 	WMS_POINT("confirm-before");
 	wms_runners_consumed(read_upto);
+	show_position(read_upto);
 	if (wal)
 		wms_wal_confirm(wal, wms_runners_needed(read_upto));
 	WMS_POINT("confirm-after");
@@ -288,6 +297,17 @@ rest(bool active, bool again)
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
 					 wms_runners_next_timer(timeout), PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
+}
+
+static void
+follower_turn(void)
+{
+	bool		did;
+
+	check_signals();
+	(void) read_registry();
+	did = wms_follow();
+	rest(did, did);
 }
 
 static void
@@ -328,6 +348,9 @@ wms_worker_main(Datum arg)
 	for (;;)
 	{
 		MemoryContextSwitchTo(wms_worker_context);
-		turn();
+		if (OidIsValid(wms_follows))
+			follower_turn();
+		else
+			turn();
 	}
 }

@@ -24,7 +24,6 @@
 #include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
-#include "access/xlog_internal.h"
 #include "miscadmin.h"
 #include "storage/procarray.h"
 #include "utils/memutils.h"
@@ -50,14 +49,15 @@ static List *waiting = NIL;		/* Waiting *, in wms_worker_context */
 
 /* ---------------------------------------------------------------- status */
 
-static bool
-runs(const WmsRunner *runner)
+bool
+wms_runner_runs(const WmsRunner *runner)
 {
-	return runner->status == WMS_STARTING || runner->status == WMS_RUNNING || runner->status == WMS_BLOCKED;
+	return !runner->away && (runner->status == WMS_STARTING || runner->status == WMS_RUNNING ||
+							 runner->status == WMS_BACKFILLING || runner->status == WMS_BLOCKED);
 }
 
-static void
-announce(WmsRunner *runner)
+void
+wms_runner_announce(WmsRunner *runner)
 {
 	wms_stream_announce(runner->slot, runner->status, runner->progress.applied);
 }
@@ -81,8 +81,8 @@ let_queue_go(WmsRunner *runner)
 }
 
 /* Everything of the stream in this process and in shared memory goes; the log stays. */
-static void
-unload(WmsRunner *runner)
+void
+wms_runner_unload(WmsRunner *runner)
 {
 	let_queue_go(runner);
 	if (runner->store)
@@ -91,6 +91,7 @@ unload(WmsRunner *runner)
 	if (runner->flow)
 		wms_flow_free(runner->flow);
 	runner->flow = NULL;
+	wms_fill_drop(runner);
 }
 
 /* The stream stops, durably, with a reason that its owner reads in the views.  Outside a transaction. */
@@ -121,9 +122,15 @@ wms_runner_fail(WmsRunner *runner, WmsStatus status, const char *reason)
 	}
 	PG_END_TRY();
 	MemoryContextSwitchTo(old);
-	unload(runner);
+	wms_runner_unload(runner);
 	wms_stream_set_error(runner->slot, kept);
-	announce(runner);
+	wms_runner_announce(runner);
+	/* a follower that has it lets go of it */
+	if (runner->away)
+	{
+		wms_registry_changed(MyDatabaseId);
+		wms_worker_wake(MyDatabaseId);
+	}
 	pfree(kept);
 }
 
@@ -136,15 +143,15 @@ wms_runners_lost(const char *reason)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
-		if (runs(runner) && !runner->def->reads_queues)
+		if ((runner->away || wms_runner_runs(runner)) && !runner->def->reads_queues)
 			wms_runner_fail(runner, WMS_NEEDS_RESYNC, reason);
 	}
 }
 
 /* ---------------------------------------------------------------- the registry */
 
-static WmsRunner *
-find_runner(Oid stream)
+WmsRunner *
+wms_find_runner(Oid stream)
 {
 	ListCell   *lc;
 
@@ -166,6 +173,7 @@ add_runner(Oid stream)
 	runner->flow_context = AllocSetContextCreate(context, "wmstream flow of a stream", ALLOCSET_SMALL_SIZES);
 	runner->skip_context = AllocSetContextCreate(context, "wmstream rows that failed", ALLOCSET_SMALL_SIZES);
 	runner->def_context = AllocSetContextCreate(context, "wmstream definition", ALLOCSET_SMALL_SIZES);
+	runner->fill_context = AllocSetContextCreate(context, "wmstream fill", ALLOCSET_SMALL_SIZES);
 	runner->slot = wms_stream_slot(stream, true);
 	runner->status = WMS_STARTING;
 	runner->progress.watermark = runner->progress.gone_upto = WMS_TIME_MIN;
@@ -207,9 +215,12 @@ static void
 remove_runner(WmsRunner *runner)
 {
 	wms_runners = list_delete_ptr(wms_runners, runner);
-	unload(runner);
-	wms_store_free_area(runner->slot);
-	wms_stream_slot_free(runner->slot);
+	wms_runner_unload(runner);
+	if (!runner->away && !OidIsValid(wms_follows))
+	{
+		wms_store_free_area(runner->slot);
+		wms_stream_slot_free(runner->slot);
+	}
 	MemoryContextDelete(runner->context);
 }
 
@@ -226,6 +237,7 @@ copy_def(const WmsStreamDef *def, MemoryContext context)
 	copy->key_columns = list_copy(def->key_columns);
 	copy->begins_after = def->begins_after ? wms_seen_copy(def->begins_after) : NULL;
 	copy->reason = def->reason ? pstrdup(def->reason) : NULL;
+	copy->filled = def->filled ? pstrdup(def->filled) : NULL;
 	copy->timezone = def->timezone ? pstrdup(def->timezone) : NULL;
 	copy->datestyle = def->datestyle ? pstrdup(def->datestyle) : NULL;
 	copy->intervalstyle = def->intervalstyle ? pstrdup(def->intervalstyle) : NULL;
@@ -247,7 +259,7 @@ start(WmsRunner *runner)
 static void
 stop(WmsRunner *runner)
 {
-	unload(runner);
+	wms_runner_unload(runner);
 	runner->status = runner->def->status;
 	runner->behind = !runner->def->reads_queues;
 	wms_stream_set_error(runner->slot, runner->def->reason);
@@ -260,6 +272,12 @@ wants_to_run(const WmsStreamDef *def)
 	return def->status == WMS_RUNNING && !def->foreign;
 }
 
+WmsStatus
+wms_runner_good_status(const WmsRunner *runner)
+{
+	return wms_fill_pending(runner->def) ? WMS_BACKFILLING : WMS_RUNNING;
+}
+
 bool
 wms_runners_read_wal(bool running)
 {
@@ -269,7 +287,7 @@ wms_runners_read_wal(bool running)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
-		if (!runner->def->reads_queues && (!running || runs(runner)))
+		if (!runner->def->reads_queues && (!running || runner->away || wms_runner_runs(runner)))
 			return true;
 	}
 	return false;
@@ -289,43 +307,73 @@ note_command(WmsRunner *runner, const WmsStreamDef *before, XLogRecPtr now)
 	}
 }
 
+/* The row as it is now.  True: the stream was not ours before, or not there. */
+static bool
+take_row(WmsRunner *runner, const WmsStreamDef *def)
+{
+	bool		is_new = (runner->def == NULL || runner->away);
+	MemoryContext old;
+
+	runner->def = copy_def(def, runner->def_context);
+	old = MemoryContextSwitchTo(runner->def_context);
+	runner->filled = def->filled ? wms_filled_parse(def->filled) : NULL;
+	MemoryContextSwitchTo(old);
+	runner->gone = false;
+	runner->away = wms_is_away(runner);
+	if (is_new && !runner->away)
+	{
+		wms_stream_figures(runner->slot, &runner->figures, NULL);
+		memset(&runner->figures.fill, 0, sizeof(runner->figures.fill));
+	}
+	return is_new;
+}
+
 static void
 take_definition(WmsRunner *runner, const WmsStreamDef *def, XLogRecPtr now)
 {
 	WmsStreamDef before = {0};
-	bool		is_new = (runner->def == NULL);
+	bool		is_new;
 
-	if (!is_new)
+	if (runner->def)
 		before = *runner->def;
-	runner->def = copy_def(def, runner->def_context);
-	runner->gone = false;
+	is_new = take_row(runner, def);
 	if (is_new && !def->foreign)
 		learn_position(runner);
+	if (runner->away)
+		return;
+	if (!OidIsValid(wms_follows) && wants_to_run(def) && wms_fill_pending(def))
+	{
+		wms_send_away(runner, WMS_BACKFILLING, InvalidXLogRecPtr);
+		return;
+	}
 	if (def->foreign)
 		runner->status = WMS_RESTORED;
-	if (wants_to_run(def) && (is_new || !runs(runner)))
+	if (wants_to_run(def) && (is_new || !wms_runner_runs(runner)))
 		start(runner);
-	else if (!wants_to_run(def) && (is_new || runs(runner)))
+	else if (!wants_to_run(def) && (is_new || wms_runner_runs(runner)))
 		stop(runner);
-	if (runs(runner))
+	if (wms_runner_runs(runner))
 		note_command(runner, is_new ? NULL : &before, now);
-	announce(runner);
+	wms_runner_announce(runner);
 }
 
-/*
- * Up to where WAL was inserted.  Where the last record ended with its page, the insert position lies behind the header of a
- * page that is not there yet, and can be neither flushed nor read.
- */
-static XLogRecPtr
-end_of_wal(void)
+/* Places of streams that were dropped while they were the follower's. */
+static void
+free_orphans(void)
 {
-	XLogRecPtr	at = GetXLogInsertRecPtr();
+	for (int i = 0; i < wms_shared->nstreams; i++)
+	{
+		WmsSharedStream *slot = &wms_shared->streams[i];
+		Oid			stream;
 
-	if (XLogSegmentOffset(at, wal_segment_size) == SizeOfXLogLongPHD)
-		return at - SizeOfXLogLongPHD;
-	if (at % XLOG_BLCKSZ == SizeOfXLogShortPHD)
-		return at - SizeOfXLogShortPHD;
-	return at;
+		LWLockAcquire(&wms_shared->lock, LW_SHARED);
+		stream = slot->in_use && slot->database == MyDatabaseId ? slot->stream : InvalidOid;
+		LWLockRelease(&wms_shared->lock);
+		if (!OidIsValid(stream) || pg_atomic_read_u32(&slot->keeper) != WMS_KEEPER_WORKER || wms_find_runner(stream))
+			continue;
+		wms_store_free_area(slot);
+		wms_stream_slot_free(slot);
+	}
 }
 
 static void
@@ -338,22 +386,19 @@ remove_gone_runners(void)
 		if (((WmsRunner *) lfirst(lc))->gone)
 			remove_runner(lfirst(lc));
 	list_free(all);
+	if (!OidIsValid(wms_follows))
+		free_orphans();
 }
 
-/* Which streams write what others read. */
+/* Which of our streams write what others, whosesoever, read. */
 static void
-note_feeding(void)
+note_feeding(List *defs)
 {
 	List	   *read = NIL;
 	ListCell   *lc;
 
-	foreach(lc, wms_runners)
-	{
-		WmsRunner  *runner = lfirst(lc);
-
-		if (!runner->gone)
-			read = list_concat_unique_oid(read, wms_definition_reads(runner->def->view));
-	}
+	foreach(lc, defs)
+		read = list_concat_unique_oid(read, wms_definition_reads(((WmsStreamDef *) lfirst(lc))->view));
 	foreach(lc, wms_runners)
 	{
 		WmsRunner  *runner = lfirst(lc);
@@ -367,7 +412,7 @@ wms_runners_reload(void)
 {
 	List	   *defs;
 	ListCell   *lc;
-	XLogRecPtr	now = end_of_wal();
+	XLogRecPtr	now = wms_end_of_wal();
 
 	XLogFlush(now);
 	StartTransactionCommand();
@@ -378,16 +423,21 @@ wms_runners_reload(void)
 	foreach(lc, defs)
 	{
 		WmsStreamDef *def = lfirst(lc);
-		WmsRunner  *runner = find_runner(def->stream);
+		WmsRunner  *runner = wms_find_runner(def->stream);
 
+		if (OidIsValid(wms_follows) && def->stream != wms_follows)
+			continue;
 		if (runner && runner->def->view != def->view)
 		{
-			remove_runner(runner);	/* dropped and made again in one transaction: another stream */
+			/* dropped and made again in one transaction: another stream, and the worker's */
+			if (OidIsValid(wms_follows))
+				continue;
+			remove_runner(runner);
 			runner = NULL;
 		}
 		take_definition(runner ? runner : add_runner(def->stream), def, now);
 	}
-	note_feeding();
+	note_feeding(defs);
 	if (defs != NIL)
 		(void) wms_mark_database(false);	/* should somebody have removed the mark */
 	PopActiveSnapshot();
@@ -432,16 +482,16 @@ still_running(const Waiting *w)
 static void
 begin_at(WmsRunner *runner, const Waiting *w)
 {
-	if (runner->has_position)
+	if (runner->has_position || runner->away)
 		return;
 	runner->progress.position = runner->work.position = w->end_lsn;
 	runner->hold = w->hold;
 	runner->has_position = true;
 	runner->behind = true;		/* transactions that are open now may have brought rows before we wanted them */
-	if (runs(runner) && wms_run_batch(runner, NULL, WMS_TIME_MIN))
+	if (wms_runner_runs(runner) && wms_run_batch(runner, NULL, WMS_TIME_MIN))
 	{
 		runner->status = WMS_RUNNING;
-		announce(runner);
+		wms_runner_announce(runner);
 	}
 }
 
@@ -457,14 +507,14 @@ wms_runners_waiting(void)
 	foreach(lc, waiting)
 	{
 		Waiting    *w = lfirst(lc);
-		WmsRunner  *runner = find_runner(w->stream);
+		WmsRunner  *runner = wms_find_runner(w->stream);
 
 		if (runner == NULL && still_running(w))
 			continue;
 		if (runner == NULL)
 		{
 			wms_runners_reload();
-			runner = find_runner(w->stream);
+			runner = wms_find_runner(w->stream);
 		}
 		if (runner)
 			begin_at(runner, w);	/* else it was dropped again */
@@ -484,7 +534,7 @@ wms_runners_want(Oid relid, void *arg)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
-		if (runs(runner) && !runner->def->reads_queues && list_member_oid(runner->sources, relid))
+		if (wms_runner_runs(runner) && !runner->def->reads_queues && list_member_oid(runner->sources, relid))
 			return true;
 	}
 	return false;
@@ -503,6 +553,17 @@ batch_concerns(WmsRunner *runner, WmsBatch *batch)
 	return runner->sources == NIL;
 }
 
+void
+wms_runner_enqueue(WmsRunner *runner, WmsBatch *batch)
+{
+	MemoryContext old = MemoryContextSwitchTo(runner->context);
+
+	wms_batch_ref(batch);
+	runner->queue = lappend(runner->queue, batch);
+	runner->queue_bytes += batch->bytes;
+	MemoryContextSwitchTo(old);
+}
+
 /* Hands a batch to every stream that wants it. */
 void
 wms_runners_take(WmsBatch *batch)
@@ -512,9 +573,8 @@ wms_runners_take(WmsBatch *batch)
 	foreach(lc, wms_runners)
 	{
 		WmsRunner  *runner = lfirst(lc);
-		MemoryContext old;
 
-		if (!runs(runner) || runner->def->reads_queues || runner->behind || !runner->has_position ||
+		if (!wms_runner_runs(runner) || runner->def->reads_queues || runner->behind || !runner->has_position ||
 			batch->end <= runner->progress.position || !batch_concerns(runner, batch))
 			continue;
 		if (runner->queue != NIL && runner->queue_bytes + batch->bytes > QUEUE_BYTES)
@@ -523,20 +583,16 @@ wms_runners_take(WmsBatch *batch)
 			runner->behind = true;
 			continue;
 		}
-		old = MemoryContextSwitchTo(runner->context);
-		wms_batch_ref(batch);
-		runner->queue = lappend(runner->queue, batch);
-		runner->queue_bytes += batch->bytes;
-		MemoryContextSwitchTo(old);
+		wms_runner_enqueue(runner, batch);
 	}
 }
 
-static bool
-run_queue(WmsRunner *runner)
+bool
+wms_runner_run_queue(WmsRunner *runner)
 {
 	bool		did = false;
 
-	while (runner->queue != NIL && runs(runner))
+	while (runner->queue != NIL && wms_runner_runs(runner))
 	{
 		WmsBatch   *batch = linitial(runner->queue);
 
@@ -545,7 +601,7 @@ run_queue(WmsRunner *runner)
 			break;
 		if (runner->queue == NIL)
 			break;
-		runner->status = WMS_RUNNING;
+		runner->status = wms_runner_good_status(runner);
 		runner->queue = list_delete_first(runner->queue);
 		runner->queue_bytes -= batch->bytes;
 		wms_batch_unref(batch);
@@ -555,10 +611,10 @@ run_queue(WmsRunner *runner)
 
 /* ---------------------------------------------------------------- what the clock and commands ask for */
 
-static bool
-can_run(WmsRunner *runner, TimestampTz now)
+bool
+wms_runner_can_run(WmsRunner *runner, TimestampTz now)
 {
-	return runs(runner) && (runner->status != WMS_BLOCKED || now >= runner->retry_at);
+	return wms_runner_runs(runner) && (runner->status != WMS_BLOCKED || now >= runner->retry_at);
 }
 
 /* All that had committed when the flushed WAL ended here has been read. */
@@ -594,7 +650,7 @@ wake_up(WmsRunner *runner)
 		runner->timeouts = timeouts;
 		runner->status = WMS_RUNNING;
 		wms_stream_set_error(runner->slot, NULL);
-		announce(runner);
+		wms_runner_announce(runner);
 	}
 	return true;
 }
@@ -608,7 +664,7 @@ apply_command(WmsRunner *runner, XLogRecPtr read_upto)
 	runner->command_after = InvalidXLogRecPtr;
 	if (!wms_run_batch(runner, NULL, runner->def->advance_to))
 		runner->command_after = read_by(runner, read_upto);
-	announce(runner);
+	wms_runner_announce(runner);
 	return true;
 }
 
@@ -617,7 +673,7 @@ static bool
 firing_due(WmsRunner *runner, TimestampTz now, bool caught_up, WmsTime *to)
 {
 	*to = WMS_TIME_MIN;
-	if (runner->status != WMS_RUNNING || runner->flow == NULL || runner->queue != NIL || runner->behind)
+	if (runner->away || runner->status != WMS_RUNNING || runner->flow == NULL || runner->queue != NIL || runner->behind)
 		return false;
 	if (runner->unfired)
 		return now - runner->progress.fired_at >= runner->def->trigger_us;
@@ -637,7 +693,7 @@ work_on(WmsRunner *runner, XLogRecPtr read_upto, TimestampTz now, bool caught_up
 	bool		ran;
 	WmsTime		to;
 
-	if (!can_run(runner, now))
+	if (!wms_runner_can_run(runner, now))
 		return false;
 	did |= wake_up(runner);
 	if (runner->def->reads_queues)
@@ -645,9 +701,9 @@ work_on(WmsRunner *runner, XLogRecPtr read_upto, TimestampTz now, bool caught_up
 		wms_queue_fill(runner);
 		caught_up = runner->caught_up;
 	}
-	ran = run_queue(runner);
+	ran = wms_runner_run_queue(runner);
 	did |= runner->def->reads_queues ? !caught_up && runner->status == WMS_RUNNING : ran;	/* there is more at once */
-	if (runs(runner))
+	if (wms_runner_runs(runner))
 		did |= apply_command(runner, read_upto);
 	if (firing_due(runner, now, caught_up, &to))
 	{
@@ -677,15 +733,15 @@ wms_runners_work(XLogRecPtr read_upto, bool caught_up)
 static bool
 consumed_all(const WmsRunner *runner)
 {
-	return runs(runner) && runner->has_position && !runner->behind && runner->queue == NIL &&
+	return wms_runner_runs(runner) && runner->has_position && !runner->behind && runner->queue == NIL &&
 		runner->status == WMS_RUNNING && (runner->caught_up || !runner->def->reads_queues);
 }
 
 static bool
 holds_wal(const WmsRunner *runner)
 {
-	return !runner->def->reads_queues && runner->status != WMS_NEEDS_RESYNC && runner->status != WMS_RESTORED &&
-		runner->has_position;
+	return !runner->away && !runner->def->reads_queues && runner->status != WMS_NEEDS_RESYNC &&
+		runner->status != WMS_RESTORED && runner->has_position;
 }
 
 XLogRecPtr
@@ -700,6 +756,11 @@ wms_runners_needed(XLogRecPtr read_upto)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
+		if (runner->away)
+		{
+			needed = Min(needed, wms_away_needs(runner));
+			continue;
+		}
 		if (holds_wal(runner) && !consumed_all(runner))
 			needed = Min(needed, runner->progress.position);
 		if (!XLogRecPtrIsInvalid(runner->hold))
@@ -716,6 +777,8 @@ wms_runners_check_retention(void)
 	uint64		limit = (uint64) wms_max_retained_wal * 1024 * 1024;
 	ListCell   *lc;
 
+	foreach(lc, wms_runners)
+		wms_fill_forget_filled(lfirst(lc));
 	if (limit == 0)
 		return;
 	foreach(lc, wms_runners)
@@ -742,7 +805,7 @@ wms_runners_behind(void)
 		WmsRunner  *runner = lfirst(lc);
 
 		if (runner->behind && runner->has_position && runner->flow && runner->status == WMS_RUNNING &&
-			can_run(runner, now))
+			wms_runner_can_run(runner, now))
 			return true;
 	}
 	return false;
@@ -757,7 +820,7 @@ wms_runners_rewound(void)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
-		if (runs(runner) && runner->flow)
+		if (wms_runner_runs(runner) && runner->flow)
 			runner->behind = false;
 	}
 }
@@ -783,7 +846,8 @@ wms_runners_consumed(XLogRecPtr read_upto)
 
 		XLogRecPtr	upto = consumed_all(runner) ? read_by(runner, read_upto) : runner->progress.position;
 
-		if (!runner->has_position || XLogRecPtrIsInvalid(upto))
+		/* the position of one that is to be filled says nothing of what is in the result */
+		if (!runner->has_position || XLogRecPtrIsInvalid(upto) || runner->away || wms_fill_pending(runner->def))
 			continue;
 		/* rows that wait for their firing are not in the result yet */
 		if (runner->unfired)
@@ -804,6 +868,8 @@ wms_runners_next_timer(long max)
 		WmsRunner  *runner = lfirst(lc);
 		TimestampTz at = 0;
 
+		if (runner->away)
+			continue;
 		if (runner->status == WMS_BLOCKED)
 			at = runner->retry_at;
 		else if (runner->status == WMS_RUNNING && runner->unfired)

@@ -23,7 +23,7 @@ $PostgreSQL::Test::Utils::timeout_default = 25 unless defined $ENV{PG_TEST_TIMEO
 
 my $conf = slurp_file(abs_path(dirname(__FILE__)) . '/../wmstream.conf');
 
-my $workers = "SELECT pid FROM pg_stat_activity WHERE backend_type LIKE 'wmstream%' AND datname IS NOT NULL";
+my $workers = "SELECT pid FROM pg_stat_activity WHERE backend_type = 'wmstream worker' AND datname IS NOT NULL";
 
 # A cluster with the settings of test/wmstream.conf and more of one's own, not started.
 sub configured_node
