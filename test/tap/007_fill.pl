@@ -187,6 +187,7 @@ for my $point ('batch-before-commit', 'batch-after-commit', 'fill-before-end', '
 	ok(eval { $node->wait_for_log(qr/terminated by signal 9/, $offset); 1 }, "$point: the server crashes");
 	# again and again, until it hears that it need not
 	polls($node, 'postgres', q{ALTER SYSTEM RESET wmstream.test_point; SELECT pg_reload_conf()}, "$point: it comes back", "ALTER SYSTEM\nt");
+	becomes($node, $db, $name, 'running');
 	is_complete($name, "SELECT * FROM ($late) b WHERE minute IS NOT NULL", "$point: after the crash");
 	is_sql($node, $db, "SELECT count(*), count(DISTINCT row_data) FROM ${name}_late", '10|1', "$point: each row that was put aside is there once");
 }
