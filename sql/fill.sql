@@ -88,6 +88,20 @@ SELECT wmstream.create_stream('history', $$ SELECT lower(w) AS hour, count(*) AS
 SELECT wmstream.wait('history');
 SELECT count(*), sum(n), min(hour), max(hour) FROM history;
 
+-- A queue table: what the snapshot saw, then what it did not see.
+CREATE TABLE jobs (ts timestamptz, v int);
+INSERT INTO jobs SELECT timestamptz '2024-01-01 00:00+00' + (i * 7919 % 500) * interval '1 min', i FROM generate_series(0, 499) i;
+SELECT wmstream.create_queue('jobs');
+SELECT wmstream.create_stream('from_queue', $$ SELECT lower(w) AS hour, count(*) AS n, sum(v) AS total FROM jobs, wmstream.window(ts, '1 hour') AS w
+  WHERE wmstream.watermark(ts, '0') GROUP BY w $$, start_from => 'beginning');
+INSERT INTO jobs SELECT timestamptz '2024-01-01 08:20+00' + i * interval '1 min', i FROM generate_series(0, 99) i;
+SELECT * FROM oracle.compare('from_queue', 'hour < $1 - interval ''59 min 59 s''');
+INSERT INTO jobs SELECT timestamptz '2024-01-01 10:00+00' + i * interval '1 min', i FROM generate_series(0, 99) i;
+SELECT * FROM oracle.compare('from_queue', 'hour < $1 - interval ''59 min 59 s''');
+SELECT late_rows, input_rows FROM wmstream.stat_streams WHERE stream = 'from_queue'::regclass;
+SELECT wmstream.drop_stream('from_queue');
+SELECT wmstream.drop_queue('jobs');
+
 -- Paused before it began, and gone before that.
 BEGIN;
 SELECT wmstream.create_stream('resting', 'SELECT id FROM event', start_from => 'beginning');
