@@ -146,7 +146,7 @@ struct WmsRefusal
 /* Makes a refusal in the current memory context.  message as errmsg's format. */
 extern WmsRefusal *wms_refuse(int sqlerrcode, int location, const char *hint, const char *message,...) pg_attribute_printf(4, 5);
 /* Raises it as ERROR; query_text may be NULL (then no position is given). */
-extern void wms_refusal_raise(const WmsRefusal *refusal, const char *query_text) pg_attribute_noreturn();
+extern WMS_NORETURN void wms_refusal_raise(const WmsRefusal *refusal, const char *query_text);
 
 /* ERROR that names the setting, unless we were preloaded. */
 extern void wms_require_preloaded(void);

@@ -149,4 +149,32 @@
 /* For what must be told from what another server wrote. */
 #define WMS_SERVER_VERSION PG_VERSION_NUM
 
+/* Functions that do not return say so before everything else from 18 on. */
+#if PG_VERSION_NUM >= 180000
+#define WMS_NORETURN pg_noreturn
+#else
+#define WMS_NORETURN pg_attribute_noreturn()
+#endif
+
+/* Ranges are made with errors raised, not saved. */
+#if PG_VERSION_NUM >= 160000
+#define WmsMakeRange(type, lower, upper) make_range(type, lower, upper, false, NULL)
+#else
+#define WmsMakeRange(type, lower, upper) make_range(type, lower, upper, false)
+#endif
+
+/* Since 17 the caller of LogLogicalMessage says whether to flush it. */
+#if PG_VERSION_NUM >= 170000
+#define WmsLogMessage(prefix, message, size) LogLogicalMessage(prefix, message, size, false, false)
+#else
+#define WmsLogMessage(prefix, message, size) LogLogicalMessage(prefix, message, size, false)
+#endif
+
+/* Index scans count for EXPLAIN ANALYZE, if asked, from 18 on. */
+#if PG_VERSION_NUM >= 180000
+#define WmsIndexBeginScan(table, index, snapshot, nkeys) index_beginscan(table, index, snapshot, NULL, nkeys, 0)
+#else
+#define WmsIndexBeginScan(table, index, snapshot, nkeys) index_beginscan(table, index, snapshot, nkeys, 0)
+#endif
+
 #endif							/* WMS_BASE_COMPAT_H */

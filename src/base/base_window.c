@@ -186,7 +186,7 @@ range_datum(TypeCacheEntry *range_type, const WmsWindow *window)
 	RangeBound	lower = {.val = TimestampTzGetDatum(window->start), .inclusive = true, .lower = true};
 	RangeBound	upper = {.val = TimestampTzGetDatum(window->end)};
 
-	return RangeTypePGetDatum(make_range(range_type, &lower, &upper, false));
+	return RangeTypePGetDatum(WmsMakeRange(range_type, &lower, &upper));
 }
 
 /* ---------------------------------------------------------------- window(t, size) */

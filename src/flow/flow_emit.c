@@ -47,7 +47,7 @@ wms_flow_window_datum(FlowOp *op, const WmsBucketKey *bucket)
 
 	if (op->range == NULL)
 		return TimestampTzGetDatum(bucket->start);
-	return RangeTypePGetDatum(make_range(op->range, &lower, &upper, false));
+	return RangeTypePGetDatum(WmsMakeRange(op->range, &lower, &upper));
 }
 
 /* ---------------------------------------------------------------- kept rows */

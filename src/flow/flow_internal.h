@@ -279,7 +279,7 @@ extern bool wms_flow_ahead_waits(const WmsFlow *flow);
 /* flow_change.c: rows that were changed or deleted */
 typedef void (*WmsFlowKept) (WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg);	/* where an entry's kept rows come from */
 extern void wms_flow_change_prepare(WmsFlow *flow, FlowOp *op);
-extern void wms_flow_refuse_change(FlowSource *source, const WmsChange *change) pg_attribute_noreturn();
+extern WMS_NORETURN void wms_flow_refuse_change(FlowSource *source, const WmsChange *change);
 extern void wms_flow_check_change(FlowSource *source, const WmsChange *change);
 extern void wms_flow_take_back(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *slot);
 extern void wms_flow_truncate(WmsFlow *flow, FlowSource *source, const WmsChange *change);

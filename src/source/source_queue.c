@@ -178,7 +178,7 @@ static void
 begin_scan(const Reading *reading, Cursor *cursor, ScanKey keys, int nkeys)
 {
 	end_scan(cursor);
-	cursor->scan = index_beginscan(cursor->table, cursor->index, GetActiveSnapshot(), nkeys, 0);
+	cursor->scan = WmsIndexBeginScan(cursor->table, cursor->index, GetActiveSnapshot(), nkeys);
 	index_rescan(cursor->scan, keys, nkeys, NULL, 0);
 	advance(reading, cursor);
 }

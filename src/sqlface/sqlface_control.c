@@ -273,7 +273,7 @@ wait_for(const Wait *wait)
 static XLogRecPtr
 mark_now(void)
 {
-	XLogRecPtr	lsn = LogLogicalMessage("wmstream", "", 0, false);
+	XLogRecPtr	lsn = WmsLogMessage("wmstream", "", 0);
 
 	XLogFlush(lsn);
 	return lsn;
