@@ -236,23 +236,16 @@ wms_flow_watermark(WmsFlow *flow)
 								 flow->def->watermark_max || !active ? greatest : least);
 }
 
-/* Whose buckets say when an operator's windows close. */
-static int
-closing_op(const FlowOp *op)
-{
-	return op->sessions ? op->timer_op : op->plan->id;
-}
-
 /* The last end of an operator's windows that hold data, as the W that passes it; WMS_TIME_MIN: none is open. */
 static WmsTime
 last_open_end(WmsFlow *flow, FlowOp *op)
 {
-	WmsBucketKey bucket = {closing_op(op), WMS_TIME_MAX, wms_flow_op_watermark(op, flow->progress->watermark)};
-	WmsTime		last = WMS_TIME_MIN;
+	WmsBucketKey bucket = {op->plan->id, WMS_TIME_MAX, wms_flow_op_watermark(op, flow->progress->watermark)};
+	WmsTime		last = op->sessions ? op->last_end : WMS_TIME_MIN;
 
 	if (!op->plan->bounded || op->eager)
 		return WMS_TIME_MIN;
-	while (wms_state_next_bucket(flow->store, &bucket))
+	while (!op->sessions && wms_state_next_bucket(flow->store, &bucket))
 		last = bucket.end;
 	return last == WMS_TIME_MIN ? last : wms_time_add(last, op->plan->lag_us);
 }
@@ -594,6 +587,9 @@ wms_flow_finish(WmsFlow *flow)
 	flow->sink_us = INSTR_TIME_GET_MICROSEC(end);
 	if (!flow->fired && flow->def->trigger_us > 0)
 		flow->pending_unknown = true;
+	for (int i = 0; i < flow->plan->nops; i++)
+		if (flow->ops[i].sessions)
+			wms_flow_session_note_ends(&flow->ops[i], wms_flow_op_watermark(&flow->ops[i], flow->progress->watermark));
 	MemoryContextSwitchTo(old);
 }
 
@@ -620,9 +616,13 @@ next_close(WmsFlow *flow, WmsFigures *figures)
 	{
 		FlowOp	   *op = &flow->ops[i];
 		WmsTime		w = wms_flow_op_watermark(op, flow->progress->watermark);
-		WmsBucketKey bucket = {closing_op(op), WMS_TIME_MAX, w};
+		WmsBucketKey bucket = {op->plan->id, WMS_TIME_MAX, w};
 
-		if (op->plan->bounded && !op->eager && wms_state_next_bucket(flow->store, &bucket))
+		if (op->sessions && op->plan->bounded && op->next_end != WMS_TIME_MAX)
+			end = Min(end, wms_time_add(op->next_end, op->plan->lag_us));
+		else if (op->sessions)
+			continue;
+		else if (op->plan->bounded && !op->eager && wms_state_next_bucket(flow->store, &bucket))
 			end = Min(end, wms_time_add(op->panes ? wms_flow_pane_next_end(op, bucket.start, w) : bucket.end,
 										op->plan->lag_us));
 	}

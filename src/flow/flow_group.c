@@ -120,9 +120,9 @@ wms_flow_group_prepare(WmsFlow *flow, FlowOp *op)
 		wms_flow_join_prepare(flow, op);
 		return;
 	}
-	/* timers: one per key and time, without a value */
+	/* timers: keys that are to be looked at */
 	flow->state_ops[op->timer_op] = flow->state_ops[plan->id];
-	flow->state_ops[op->timer_op].encode = NULL;
+	flow->state_ops[op->timer_op].encode = op->sessions ? wms_flow_session_encode_timer : NULL;
 	flow->state_ops[op->timer_op].keep_span = plan->bounded ? plan->lag_us : -1;
 }
 

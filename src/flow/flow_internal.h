@@ -177,6 +177,9 @@ struct FlowOp
 	WmsRowSet  *retired;		/* rows that were shown and are replaced (sessions) or gone (emptied groups); NULL: none can be */
 	List	   *survivors;		/* kept rows of the group that is being emitted, without those taken back: KeptRow * */
 	List	   *touched;		/* sessions: entries of the chunk, to be settled at its end */
+	int64		timer_slice;	/* sessions: width of a bucket of timers */
+	WmsTime		next_end;		/* sessions: after the batch, the end that is next; WMS_TIME_MAX: none */
+	WmsTime		last_end;		/* and the last one, for close_when_idle; WMS_TIME_MIN: none */
 	WmsEntry   *current;		/* sessions: the key that is being emitted */
 	WmsTime		kept_from;		/* sessions: which kept rows of the key belong to the session being emitted */
 	WmsTime		kept_to;
@@ -293,6 +296,8 @@ extern void wms_flow_session_encode(FlowOp *op, WmsEntry *entry, StringInfo valu
 extern void wms_flow_session_row(FlowOp *op, TupleTableSlot *slot);
 extern void wms_flow_session_settle(FlowOp *op);
 extern void wms_flow_session_fire(FlowOp *op, WmsTime now, WmsOutputMode mode);
+extern void wms_flow_session_encode_timer(WmsEntry *entry, StringInfo value, void *arg);
+extern void wms_flow_session_note_ends(FlowOp *op, WmsTime w);
 extern void wms_flow_session_read(FlowOp *op, WmsEntry *entry);
 
 /* flow_pane.c: sliding windows that share work */

@@ -6,9 +6,11 @@
  * the kept rows of all of them, each behind its event time, which tells its session.  A row comes as a session [t, t + gap) of
  * its own and is merged with all that it touches or overlaps; states are combined.
  *
- * *Timers* make sessions close in the order of time without looking at those that do not: an entry of the same key in a bucket
- * whose end is when the key has to be looked at.  A session that grows does not move its timer; when the timer runs out the key is
- * looked at and gets a new timer for what is still open.  So a key costs one timer for each gap that its sessions last.
+ * *Timers* make sessions close in the order of time without looking at those that do not: an entry of the same key whose value is
+ * when the key has to be looked at.  A session that grows does not move its timer; when the timer runs out the key is
+ * looked at and gets a new timer for what is still open.  So a key costs one timer for each gap that its sessions last.  Timers lie in
+ * buckets of SLICES to the gap, for keys cost less than buckets: of the one that W stands in the middle of, those that W has
+ * passed since the last firing are run, and stay until their bucket leaves.
  *
  * Late rows: the rows of a chunk are first merged with what is there, and only then is a session that lies wholly
  * behind the watermark dropped: a row that belongs to an open session is not lost.  Sessions that hold rows of former
@@ -59,9 +61,13 @@ typedef struct SessionHead
 	int64		state_len;
 } SessionHead;
 
+#define SLICES 256
+#define SLICE_OF_GAPS USECS_PER_SEC /* where every row has a gap of its own */
+
 void
 wms_flow_session_prepare(WmsFlow *flow, FlowOp *op)
 {
+	op->timer_slice = op->plan->gap_column > 0 ? SLICE_OF_GAPS : Max(1, op->plan->window.size / SLICES);
 	op->retired = wms_rowset_make(flow->env, psprintf("wms_retired_%d", op->plan->id), op->plan->out_desc);
 	flow->state_ops[op->plan->id].keep_span = -1;
 }
@@ -264,12 +270,37 @@ has_timers(FlowOp *op)
 	return op->plan->bounded && op->flow->def->output_mode != WMS_COMPLETE;
 }
 
-static void
-set_timer(FlowOp *op, WmsTime at, uint32 hash, const char *key, uint32 key_len)
+void
+wms_flow_session_encode_timer(WmsEntry *entry, StringInfo value, void *arg)
 {
-	WmsBucketKey bucket = {op->timer_op, WMS_TIME_MIN, at};
+	if (entry->work)
+		appendBinaryStringInfo(value, entry->work, sizeof(WmsTime));
+	else
+		appendBinaryStringInfo(value, entry->value, entry->value_len);
+}
 
-	(void) wms_state_get(op->flow->store, &bucket, hash, key, key_len, true);
+static WmsTime
+runs_out_at(const WmsEntry *timer)
+{
+	return *(const WmsTime *) (timer->work ? timer->work : timer->value);
+}
+
+/*
+ * The key is to be looked at when W comes to at.  Timers up to done have run out.  One that should have, as it is for rows that came
+ * within the allowed lateness, gets a bucket that leaves with the next firing.
+ */
+static void
+set_timer(FlowOp *op, WmsTime at, WmsTime done, const WmsEntry *of)
+{
+	WmsTime		end = wms_grid_end(op->timer_slice, at);
+	WmsBucketKey bucket = {op->timer_op, WMS_TIME_MIN, at > done && WmsTimeIsFinite(end) ? end : at};
+	WmsEntry   *timer = wms_state_get(op->flow->store, &bucket, of->hash, of->key, of->key_len, true);
+
+	if ((!timer->is_new || timer->work) && runs_out_at(timer) > done)
+		at = Min(at, runs_out_at(timer));
+	if (timer->work == NULL)
+		timer->work = MemoryContextAlloc(op->flow->batch, sizeof(WmsTime));
+	*(WmsTime *) timer->work = at;
 }
 
 /* ---------------------------------------------------------------- rows */
@@ -516,7 +547,7 @@ settle_entry(FlowOp *op, WmsEntry *entry)
 		}
 		mark_ords(op, s, FLOW_ROW_KEPT);
 		if (has_timers(op) && s->touched && (!s->settled || s->nshown > 0))
-			set_timer(op, s->end, entry->hash, entry->key, entry->key_len);
+			set_timer(op, s->end, wms_flow_op_watermark(op, op->flow->old_watermark), entry);
 		s->settled = true;
 		s->fresh = 0;
 	}
@@ -612,7 +643,7 @@ look_at(FlowOp *op, WmsEntry *entry, WmsTime now)
 			next = Min(next, wakes_at(op, s));
 	}
 	if (next != WMS_TIME_MAX)
-		set_timer(op, next, entry->hash, entry->key, entry->key_len);
+		set_timer(op, next, now, entry);
 	if (removed)
 		after_removal(op, entry, sessions);
 }
@@ -624,43 +655,118 @@ typedef struct Due
 	char	   *key;
 } Due;
 
+typedef struct DueScan
+{
+	List	   *due;
+	WmsTime		after;			/* those that run out in (after, upto] */
+	WmsTime		upto;
+} DueScan;
+
 static void
 note_due(WmsEntry *timer, void *arg)
 {
-	List	  **due = arg;
-	Due		   *d = palloc(sizeof(Due));
+	DueScan    *scan = arg;
+	WmsTime		at = runs_out_at(timer);
+	Due		   *d;
+
+	if (at <= scan->after || at > scan->upto)
+		return;
+	d = palloc(sizeof(Due));
 
 	d->hash = timer->hash;
 	d->key_len = timer->key_len;
 	d->key = palloc(Max(timer->key_len, 1));
 	memcpy(d->key, timer->key, timer->key_len);
-	*due = lappend(*due, d);
+	scan->due = lappend(scan->due, d);
 }
 
 static void
-run_timers(FlowOp *op, WmsTime now)
+look_at_due(FlowOp *op, List *due, WmsTime now)
+{
+	WmsBucketKey all = {op->plan->id, WMS_TIME_MIN, WMS_TIME_MAX};
+	ListCell   *lc;
+
+	foreach(lc, due)
+	{
+		Due		   *d = lfirst(lc);
+		WmsEntry   *entry = wms_state_get(op->flow->store, &all, d->hash, d->key, d->key_len, false);
+
+		if (entry)
+			look_at(op, entry, now);
+	}
+	op->flow->closed_windows++;
+}
+
+static void
+run_timers(FlowOp *op, WmsTime old, WmsTime now)
 {
 	WmsStore   *store = op->flow->store;
 	WmsBucketKey timer = {op->timer_op, WMS_TIME_MIN, WMS_TIME_MIN};
-	WmsBucketKey all = {op->plan->id, WMS_TIME_MIN, WMS_TIME_MAX};
+	bool		more;
 
-	while (wms_state_next_bucket(store, &timer) && timer.end <= now)
+	while ((more = wms_state_next_bucket(store, &timer)) && timer.end <= now)
 	{
-		List	   *due = NIL;
-		ListCell   *lc;
+		/* in a bucket that ends by old are those that should have run out before */
+		DueScan		scan = {NIL, timer.end <= old ? WMS_TIME_MIN : old, now};
 
-		wms_state_scan(store, &timer, note_due, &due);
+		wms_state_scan(store, &timer, note_due, &scan);
 		wms_state_close(store, &timer);
-		foreach(lc, due)
-		{
-			Due		   *d = lfirst(lc);
-			WmsEntry   *entry = wms_state_get(store, &all, d->hash, d->key, d->key_len, false);
-
-			if (entry)
-				look_at(op, entry, now);
-		}
-		op->flow->closed_windows++;
+		look_at_due(op, scan.due, now);
 	}
+	if (more && WmsTimeIsFinite(timer.end) && wms_time_add(timer.end, -op->timer_slice) < now)
+	{
+		DueScan		scan = {NIL, old, now};
+
+		wms_state_scan(store, &timer, note_due, &scan);
+		look_at_due(op, scan.due, now);
+	}
+}
+
+/* ---------------------------------------------------------------- when the next closes, and the last */
+
+typedef struct Ends
+{
+	WmsTime		after;
+	WmsTime		least;			/* of those after; WMS_TIME_MAX: there is none */
+	WmsTime		greatest;
+} Ends;
+
+static void
+note_end(WmsEntry *timer, void *arg)
+{
+	Ends	   *ends = arg;
+	WmsTime		at = runs_out_at(timer);
+
+	if (at <= ends->after)
+		return;
+	ends->least = Min(ends->least, at);
+	ends->greatest = Max(ends->greatest, at);
+}
+
+/* At the end of a batch: what figures and the idle rule want to know of timers. */
+void
+wms_flow_session_note_ends(FlowOp *op, WmsTime w)
+{
+	WmsStore   *store = op->flow->store;
+	WmsBucketKey timer = {op->timer_op, WMS_TIME_MAX, w};
+	WmsBucketKey last;
+	Ends		ends = {w, WMS_TIME_MAX, WMS_TIME_MIN};
+	bool		found = false;
+
+	while (ends.least == WMS_TIME_MAX && wms_state_next_bucket(store, &timer))
+		wms_state_scan(store, &timer, note_end, &ends);
+	if (op->flow->def->close_when_idle)
+	{
+		while (wms_state_next_bucket(store, &timer))
+		{
+			last = timer;
+			found = true;
+		}
+		if (found)
+			wms_state_scan(store, &last, note_end, &ends);
+	}
+	op->next_end = ends.least;
+	op->last_end = ends.greatest;
 }
 
 static void
@@ -681,7 +787,7 @@ wms_flow_session_fire(FlowOp *op, WmsTime now, WmsOutputMode mode)
 	if (mode == WMS_COMPLETE)
 		wms_state_scan(op->flow->store, &all, emit_all_of_key, op);
 	else
-		run_timers(op, now);
+		run_timers(op, wms_flow_op_watermark(op, op->flow->old_watermark), now);
 }
 
 /* ---------------------------------------------------------------- readers */
