@@ -261,6 +261,12 @@ AS 'MODULE_PATHNAME', 'wms_sql_resume'
 LANGUAGE C VOLATILE STRICT;
 COMMENT ON FUNCTION wmstream.resume(regclass) IS 'lets a paused or failed stream go on from its position';
 
+CREATE FUNCTION wmstream.resync(stream regclass, since timestamptz DEFAULT NULL)
+RETURNS void
+AS 'MODULE_PATHNAME', 'wms_sql_resync'
+LANGUAGE C VOLATILE;
+COMMENT ON FUNCTION wmstream.resync(regclass, timestamptz) IS 'rebuilds state and results of a stream from its sources; results before since stay';
+
 CREATE FUNCTION wmstream.advance_watermark(stream regclass, upto timestamptz)
 RETURNS void
 AS 'MODULE_PATHNAME', 'wms_sql_advance_watermark'

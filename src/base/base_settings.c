@@ -64,8 +64,8 @@ define_limits(void)
 							PGC_SIGHUP, GUC_UNIT_KB, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("wmstream.max_retained_wal",
-							"Sets how much WAL a stream that does not run can hold back.",
-							"Beyond this it no longer counts and must be filled again from its source. 0 means no limit.",
+							"Sets how much WAL a stream that stands still or does not keep up can hold back.",
+							"Beyond this it no longer counts and must be rebuilt with wmstream.resync(). 0 means no limit.",
 							&wms_max_retained_wal, 16384, 0, INT_MAX,
 							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
 }

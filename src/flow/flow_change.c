@@ -60,7 +60,7 @@ wms_flow_check_change(FlowSource *source, const WmsChange *change)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("%s when its replica identity was not FULL: the old row cannot be taken back", what_happened(source, change)),
-				 errhint("Let all partitions of the table have REPLICA IDENTITY FULL, drop the stream and create it again.")));
+				 errhint("Let all partitions of the table have REPLICA IDENTITY FULL, and rebuild the stream with wmstream.resync().")));
 }
 
 /* ---------------------------------------------------------------- kept rows without those taken back */
@@ -356,7 +356,7 @@ check_truncate(WmsFlow *flow, FlowSource *source, const WmsChange *change)
 			(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 			 change->partial ? errmsg("a partition of table \"%s\" was truncated, and its rows cannot be told from others to take them back", table)
 			 : errmsg("table \"%s\" was truncated, and its rows cannot be told from those of other sources to take them back", table),
-			 errhint("Delete rows with DELETE. Drop the stream and create it again.")));
+			 errhint("Delete rows with DELETE. Rebuild the stream with wmstream.resync().")));
 }
 
 /* All rows of the only table are gone, and with them all groups that are not finished. */

@@ -53,7 +53,7 @@ check_used_columns(FlowSource *source, TupleDesc theirs)
 						get_rel_name(source->plan->relid)),
 				 errdetail("It was %s when rows that are still to be read were written, and is %s now.",
 						   format_type_be(was->atttypid), format_type_be(ours->atttypid)),
-				 errhint("Drop the stream and create it again.")));
+				 errhint("Rebuild the stream with wmstream.resync().")));
 	}
 }
 

@@ -682,7 +682,7 @@ check_transition(Oid stream, WmsStatus from, WmsStatus to)
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("stream \"%s\" is %s and cannot become %s", get_rel_name(stream), status_names[from], status_names[to]),
 			 from == WMS_FAILED || from == WMS_RESTORED ? errhint("Run wmstream.resume() first.") : 0,
-			 from == WMS_NEEDS_RESYNC ? errhint("It must be rebuilt from its sources, or dropped and created again.") : 0));
+			 from == WMS_NEEDS_RESYNC ? errhint("Rebuild it from its sources with wmstream.resync().") : 0));
 }
 
 /* A row that came from elsewhere becomes one of this database. */

@@ -88,12 +88,12 @@ check_slot(const WmsSlotInfo *info, const char *name)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_OBJECT),
 				 errmsg("replication slot \"%s\" does not exist", name),
-				 errhint("It was dropped, or this server was promoted or restored without it. Rebuild the streams with wmstream.resync(), or drop them and create them again.")));
+				 errhint("It was dropped, or this server was promoted or restored without it. Rebuild the streams with wmstream.resync().")));
 	if (info->state == WMS_SLOT_LOST)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("replication slot \"%s\" has lost WAL that streams still need", name),
-				 errhint("Raise \"max_slot_wal_keep_size\", then rebuild the streams with wmstream.resync(), or drop them and create them again.")));
+				 errhint("Raise \"max_slot_wal_keep_size\", then rebuild the streams with wmstream.resync().")));
 }
 
 static void
@@ -146,7 +146,7 @@ begin_decoding(WmsWal *wal, XLogRecPtr start)
 				 errmsg("replication slot \"%s\" no longer keeps WAL from %X/%X",
 						NameStr(MyReplicationSlot->data.name), LSN_FORMAT_ARGS(start)),
 				 errdetail("The earliest position is %X/%X.", LSN_FORMAT_ARGS(confirmed)),
-				 errhint("Drop the stream and create it again.")));
+				 errhint("Rebuild the stream with wmstream.resync().")));
 
 	if (own_transaction)
 		StartTransactionCommand();

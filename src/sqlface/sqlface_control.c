@@ -1,6 +1,6 @@
 /*
  * sqlface_control.c
- *	  pause, resume, alter_stream, advance_watermark, wait.
+ *	  pause, resume, resync, alter_stream, advance_watermark, wait.
  *
  * All but wait change the registry and count a command; the worker hears of it when the transaction
  * commits, and says in shared memory which command it has applied.  None touches the worker directly.
@@ -30,6 +30,7 @@
 
 PG_FUNCTION_INFO_V1(wms_sql_pause);
 PG_FUNCTION_INFO_V1(wms_sql_resume);
+PG_FUNCTION_INFO_V1(wms_sql_resync);
 PG_FUNCTION_INFO_V1(wms_sql_alter_stream);
 PG_FUNCTION_INFO_V1(wms_sql_advance_watermark);
 PG_FUNCTION_INFO_V1(wms_sql_wait);
@@ -77,7 +78,7 @@ refuse_resume(const WmsStreamDef *def, const char *reason)
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("stream \"%s\" cannot go on from where it was", get_rel_name(def->stream)),
 			 reason ? errdetail_internal("%s", reason) : 0,
-			 errhint("Drop the stream, which keeps its result, and create it again.")));
+			 errhint("Rebuild it from its sources with wmstream.resync().")));
 }
 
 Datum
@@ -94,6 +95,58 @@ wms_sql_resume(PG_FUNCTION_ARGS)
 	else if (!def->reads_queues && !wms_slot_exists(MyDatabaseId))
 		refuse_resume(def, "The replication slot of this database is gone.");
 	command_status(def, WMS_RUNNING);
+	PG_RETURN_VOID();
+}
+
+/* Which results lie before a time must be told by themselves. */
+static WmsTime
+since_when(const WmsStreamDef *def, TimestampTz since)
+{
+	const WmsStreamPlan *plan = wms_face_plan(def);
+
+	if (!WmsTimeIsFinite(since))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("a stream cannot be rebuilt since infinity"),
+				 errhint("Give a time, or leave it out to rebuild all that the sources have rows of.")));
+	if (def->output_mode == WMS_COMPLETE || plan->shown_time.kind == WMS_SHOWN_NONE)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("stream \"%s\" cannot be rebuilt from some time on", get_rel_name(def->stream)),
+				 def->output_mode == WMS_COMPLETE ? errdetail("In complete mode the result is always that of all rows.")
+				 : errdetail("Its result has no column that tells the time of a row."),
+				 errhint("Leave \"since\" out.")));
+	return since;
+}
+
+Datum
+wms_sql_resync(PG_FUNCTION_ARGS)
+{
+	WmsStreamDef *def;
+	WmsTime		since = WMS_TIME_MIN;
+
+	wms_require_preloaded();
+	if (PG_ARGISNULL(0))
+		ereport(ERROR,
+				(errcode(ERRCODE_NULL_VALUE_NOT_ALLOWED),
+				 errmsg("stream cannot be NULL")));
+	def = wms_face_own_stream(PG_GETARG_OID(0), "wmstream.resync()");
+	if (!PG_ARGISNULL(1))
+		since = since_when(def, PG_GETARG_TIMESTAMPTZ(1));
+	else if (def->status != WMS_RESTORED)
+		(void) wms_face_plan(def);
+	if (def->status == WMS_RESTORED)
+		prepare_restored(def);
+	else
+		wms_face_need_worker(def->reads_queues);
+	wms_registry_transition(def->stream, WMS_RUNNING, NULL);
+	def = wms_registry_stream(def->stream);
+	def->fill = WMS_FILL_RESYNC;
+	def->fill_since = since;
+	def->fill_began = 0;
+	def->filled = NULL;
+	def->advance_to = WMS_TIME_MIN;
+	wms_face_command(def);
 	PG_RETURN_VOID();
 }
 
@@ -189,7 +242,7 @@ check_can_go_on(const Wait *wait, const WmsStreamDef *def, WmsSharedStream *slot
 			(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 			 errmsg("stream \"%s\" does not run, its status is %s", get_rel_name(wait->stream), wms_status_name(status)),
 			 reason ? errdetail_internal("%s", reason) : 0,
-			 status == WMS_NEEDS_RESYNC ? errhint("Drop the stream, which keeps its result, and create it again.")
+			 status == WMS_NEEDS_RESYNC ? errhint("Rebuild it from its sources with wmstream.resync().")
 			 : errhint("Let it go on with wmstream.resume().")));
 }
 

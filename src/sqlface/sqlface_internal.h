@@ -45,6 +45,8 @@ extern WmsOnChange wms_face_on_change(const char *value);
 extern bool wms_face_skip_errors(const char *value);
 extern bool wms_face_watermark_max(const char *value);
 extern bool wms_face_from_beginning(const char *value);
+/* The stream's plan with these options; ERROR if its definition would be refused now. */
+extern WmsStreamPlan *wms_face_plan(const WmsStreamDef *def);
 /* What the options must be to each other. */
 extern void wms_face_check_options(const WmsStreamDef *def);
 /* Sets one option of an existing stream from text; NULL: its default.  Makes what the new value needs. */

@@ -185,8 +185,8 @@ set_late_table(WmsStreamDef *def, const char *value)
 }
 
 /* The stream's plan with the options as they are to be; ERROR if it would be refused. */
-static WmsStreamPlan *
-plan_with(const WmsStreamDef *def)
+WmsStreamPlan *
+wms_face_plan(const WmsStreamDef *def)
 {
 	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.refines = def->refined,.delay_us = def->delay_us,
 	.retract = def->on_change == WMS_CHANGE_RETRACT,.owner = def->owner,.result = def->stream};
@@ -254,7 +254,7 @@ set_allowed_lateness(WmsStreamDef *def, const char *value)
 	def->lateness_us = value ? span_from_text("allowed_lateness", value) : 0;
 	check_readers(def);
 	def->refined |= def->lateness_us > 0;
-	plan = plan_with(def);
+	plan = wms_face_plan(def);
 	if (def->lateness_us == 0 || def->has_key || plan->key_columns == NIL)
 		return;
 	shape.desc = plan->result_desc;
@@ -282,7 +282,7 @@ static void
 set_delay(WmsStreamDef *def, const char *value)
 {
 	def->delay_us = value ? delay_from_text(value) : -1;
-	(void) plan_with(def);
+	(void) wms_face_plan(def);
 }
 
 /* All options by name; those without a setter are fixed at creation. */

@@ -88,7 +88,7 @@ give_up_streams_without_slot(void)
 
 		if (!def->reads_queues && def->status != WMS_RESTORED && def->status != WMS_NEEDS_RESYNC)
 			wms_registry_transition(def->stream, WMS_NEEDS_RESYNC,
-									"the replication slot was gone, and with it rows that were not read yet");
+									"the replication slot was gone, and with it rows that were not read yet. Rebuild the stream with wmstream.resync().");
 	}
 }
 

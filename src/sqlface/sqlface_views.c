@@ -205,6 +205,9 @@ look_at(const WmsStreamDef *def, LiveStream *live)
 	wms_stream_figures(slot, &live->figures, live->error);
 	look_into_log(def, live);
 	live->upto = Max(live->upto, live->figures.progress.position);
+	/* being filled anew: what it had before does not count */
+	if (live->followed)
+		live->upto = pg_atomic_read_u64(&slot->needs_lsn);
 }
 
 /*
@@ -305,6 +308,27 @@ add_options(ViewRow *row, const WmsStreamDef *def)
 	add_span(row, def->delay_us);
 }
 
+/* WAL that the server keeps for the stream. */
+static int64
+bytes_held(const WmsStreamDef *def, const LiveStream *live)
+{
+	if (def->reads_queues || def->status == WMS_NEEDS_RESYNC || def->status == WMS_RESTORED || live->upto == InvalidXLogRecPtr)
+		return 0;
+	return bytes_behind(live, end_of_wal());
+}
+
+/* Half of what it may hold is worth a word. */
+static const char *
+with_warning(const char *reason, const WmsStreamDef *def, const LiveStream *live)
+{
+	int64		held = bytes_held(def, live) / (1024 * 1024);
+
+	if (wms_max_retained_wal == 0 || held <= wms_max_retained_wal / 2)
+		return reason;
+	return psprintf("%s%sit holds back " INT64_FORMAT " MB of WAL; beyond wmstream.max_retained_wal (%d MB) it must be rebuilt with wmstream.resync()",
+					reason && reason[0] ? reason : "", reason && reason[0] ? "; " : "", held, wms_max_retained_wal);
+}
+
 static const char *
 reason_of(const WmsStreamDef *def, const LiveStream *live, WmsStatus status)
 {
@@ -334,7 +358,7 @@ add_status(ViewRow *row, const WmsStreamDef *def, const LiveStream *live)
 
 	add_oid(row, def->owner);
 	add_text(row, wms_status_name(status));
-	add_text(row, live->visible ? reason : NULL);
+	add_text(row, live->visible ? with_warning(reason, def, live) : NULL);
 	add(row, true, TimestampTzGetDatum(def->since));
 }
 

@@ -35,7 +35,7 @@ corrupted(const char *what)
 	ereport(ERROR,
 			(errcode(ERRCODE_DATA_CORRUPTED),
 			 errmsg("the stream's state log cannot be read: %s", what),
-			 errhint("Drop the stream and create it again.")));
+			 errhint("Rebuild the stream with wmstream.resync().")));
 }
 
 /* ---------------------------------------------------------------- records */

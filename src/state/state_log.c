@@ -212,7 +212,7 @@ wms_head_decode(const char *at, Size len, WmsProgress *progress, WmsTime *horizo
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("the head of the stream's state log is damaged"),
-				 errhint("Drop the stream and create it again.")));
+				 errhint("Rebuild the stream with wmstream.resync().")));
 	progress->nsources = counts[1];
 	at = take_bytes(at, first, sizeof(*first));
 	at = take_bytes(at, &progress->position, sizeof(progress->position));

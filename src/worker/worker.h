@@ -78,6 +78,7 @@ typedef struct WmsRunner
 	MemoryContext fill_context;
 	const WmsFilled *filled; /* transactions that are in already, though they lie behind its position; in def_context; NULL: none */
 	bool		unfired;		/* rows were fed and wait for the next firing */
+	bool		warned;			/* that it holds back half of max_retained_wal */
 	XLogRecPtr	command_after;	/* commands apply when everything before this was consumed */
 	TimestampTz retry_at;		/* blocked: when to try again */
 	int			retries;
@@ -178,6 +179,8 @@ extern bool wms_batch_clock_stop(void);	/* true: it had run out */
 extern bool wms_fill_pending(const WmsStreamDef *def);	/* it has to be filled before it runs */
 extern bool wms_fill_work(WmsRunner *runner);	/* the next thing to do for it; true if anything was */
 extern void wms_fill_drop(WmsRunner *runner);	/* forgets the rows */
+/* Its registry row, which was before, has come to ask for another fill than the one that is going on. */
+extern bool wms_fill_outdated(const WmsRunner *runner, const WmsStreamDef *before);
 extern void wms_fill_forget_filled(WmsRunner *runner);	/* if it is past them */
 
 /* ---- worker_follow.c */
@@ -220,7 +223,7 @@ extern bool wms_runners_work(XLogRecPtr read_upto, bool caught_up);
 extern XLogRecPtr wms_runners_needed(XLogRecPtr read_upto);
 /* Is there a stream that reads the WAL?  running: and that runs. */
 extern bool wms_runners_read_wal(bool running);
-extern void wms_runners_check_retention(void);
+extern void wms_runners_check_retention(XLogRecPtr confirmed);	/* where the slot stands */
 extern bool wms_runners_behind(void);
 extern void wms_runners_rewound(void);
 /* Settings have changed: what was in a stream's way may not be any more. */

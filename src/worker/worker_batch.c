@@ -74,13 +74,13 @@ check_fingerprint(WmsRunner *runner)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("the view that defines the stream was replaced"),
-				 errhint("Put the former definition back and resume the stream, or drop the stream and create it again.")));
+				 errhint("Put the former definition back and resume the stream, or rebuild the stream by the new one with wmstream.resync().")));
 	if (wms_flow_plan(runner->flow)->fingerprint != runner->fingerprint)
 		ereport(ERROR,
 				(errcode(ERRCODE_DATA_CORRUPTED),
 				 errmsg("the stream's state was made by another definition"),
 				 errdetail("Something that its query uses was replaced."),
-				 errhint("Drop the stream and create it again.")));
+				 errhint("Rebuild the stream with wmstream.resync().")));
 }
 
 /* Which tables it reads is known also while its flow is being built anew. */

@@ -261,20 +261,51 @@ begin_anew(WmsRunner *runner)
 
 /* ---------------------------------------------------------------- 3. feed, 4. end */
 
+/* Under the stream's lock: nobody has asked for another fill since this one began. */
 static bool
-note_filled(WmsRunner *runner, void *arg)
+is_this_fill(const WmsRunner *runner)
 {
-	StartTransactionCommand();
-	PushActiveSnapshot(GetTransactionSnapshot());
-	WMS_POINT("fill-before-end");
+	const WmsStreamDef *now;
+
+	wms_registry_lock(runner->stream);
+	now = wms_registry_stream(runner->stream);
+	return now && now->view == runner->def->view && now->fill == runner->def->fill && now->fill_began != 0;
+}
+
+static void
+write_filled(WmsRunner *runner)
+{
 	if (runner->def->reads_queues)
 		wms_registry_set_fill(runner->stream, WMS_FILL_NONE, 0, NULL);
 	else
 		wms_registry_set_fill(runner->stream, WMS_FILL_FILLED, 0, wms_filled_text(wms_fill_filled(runner->fill_rows)));
+}
+
+static bool
+note_filled(WmsRunner *runner, void *arg)
+{
+	bool		ours;
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	WMS_POINT("fill-before-end");
+	ours = is_this_fill(runner);
+	if (ours)
+		write_filled(runner);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	WMS_POINT("fill-after-end");
-	return true;
+	return ours;
+}
+
+/* The registry asks for something else than what is going on here. */
+bool
+wms_fill_outdated(const WmsRunner *runner, const WmsStreamDef *before)
+{
+	const WmsStreamDef *now = runner->def;
+
+	return runner->fill_rows && (now->fill != before->fill || now->fill_since != before->fill_since ||
+								 (runner->fill_cleared && now->fill_began == 0));
 }
 
 static void
@@ -340,9 +371,14 @@ wms_fill_work(WmsRunner *runner)
 static bool
 forget_filled(WmsRunner *runner, void *arg)
 {
+	const WmsStreamDef *now;
+
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
-	wms_registry_set_fill(runner->stream, WMS_FILL_NONE, 0, NULL);
+	wms_registry_lock(runner->stream);
+	now = wms_registry_stream(runner->stream);
+	if (now && now->view == runner->def->view && now->fill == WMS_FILL_FILLED)
+		wms_registry_set_fill(runner->stream, WMS_FILL_NONE, 0, NULL);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 	return true;

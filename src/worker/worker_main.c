@@ -41,7 +41,7 @@
 
 #define IDLE_AFTER_MS 2000		/* without work for so long: poll less often */
 #define IDLE_POLL_FACTOR 5
-#define WAL_CHECK_MS 10000
+#define WAL_CHECK_MS 1000
 
 static WmsWal *wal = NULL;
 static WmsSharedWorker *my_slot = NULL;
@@ -285,7 +285,8 @@ rest(bool active, bool again)
 	if (TimestampDifferenceExceeds(last_check, now, WAL_CHECK_MS))
 	{
 		last_check = now;
-		wms_runners_check_retention();
+		if (!OidIsValid(wms_follows))
+			wms_runners_check_retention(wal ? MyReplicationSlot->data.confirmed_flush : InvalidXLogRecPtr);
 	}
 	if (again)
 	{

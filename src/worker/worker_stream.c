@@ -320,6 +320,7 @@ take_row(WmsRunner *runner, const WmsStreamDef *def)
 	MemoryContextSwitchTo(old);
 	runner->gone = false;
 	runner->away = wms_is_away(runner);
+	wms_runner_note_name(runner);
 	if (is_new && !runner->away)
 	{
 		wms_stream_figures(runner->slot, &runner->figures, NULL);
@@ -345,6 +346,11 @@ take_definition(WmsRunner *runner, const WmsStreamDef *def, XLogRecPtr now)
 	{
 		wms_send_away(runner, WMS_BACKFILLING, InvalidXLogRecPtr);
 		return;
+	}
+	if (!is_new && wms_fill_outdated(runner, &before))
+	{
+		wms_runner_unload(runner);
+		start(runner);
 	}
 	if (def->foreign)
 		runner->status = WMS_RESTORED;
@@ -769,27 +775,55 @@ wms_runners_needed(XLogRecPtr read_upto)
 	return needed;
 }
 
-/* A stream that stands still must not hold WAL without limit: beyond max_retained_wal it gives up its place. */
+/*
+ * From where on a stream holds WAL; InvalidXLogRecPtr: it holds none.  What one that runs has at hand is not counted: a transaction that
+ * is larger than the limit must get through.
+ */
+static XLogRecPtr
+holds_from(const WmsRunner *runner, XLogRecPtr confirmed)
+{
+	if (runner->away)
+		return Max(wms_away_needs(runner), confirmed);
+	if (!holds_wal(runner) || consumed_all(runner))
+		return InvalidXLogRecPtr;
+	if (runner->status == WMS_RUNNING && runner->queue != NIL)
+		return ((WmsBatch *) linitial(runner->queue))->end;
+	return runner->progress.position;
+}
+
+static void
+warn_of_retention(WmsRunner *runner, uint64 held, uint64 limit)
+{
+	if (held > limit / 2 && !runner->warned)
+		ereport(WARNING,
+				(errmsg("stream \"%s\" holds back %llu MB of WAL", runner->name, (unsigned long long) (held / (1024 * 1024))),
+				 errdetail("Beyond wmstream.max_retained_wal (%d MB) it gives up its place and must be rebuilt.", wms_max_retained_wal),
+				 errhint("See the stream's status and reason in wmstream.streams, or raise the setting.")));
+	runner->warned = held > limit / 2;
+}
+
+/* No stream may hold WAL without limit: beyond max_retained_wal it gives up its place. */
 void
-wms_runners_check_retention(void)
+wms_runners_check_retention(XLogRecPtr confirmed)
 {
 	XLogRecPtr	now = GetFlushRecPtr(NULL);
 	uint64		limit = (uint64) wms_max_retained_wal * 1024 * 1024;
 	ListCell   *lc;
 
 	foreach(lc, wms_runners)
-		wms_fill_forget_filled(lfirst(lc));
-	if (limit == 0)
-		return;
-	foreach(lc, wms_runners)
 	{
 		WmsRunner  *runner = lfirst(lc);
+		XLogRecPtr	from = holds_from(runner, confirmed);
+		uint64		held = from != InvalidXLogRecPtr && now > from ? now - from : 0;
 
-		if (holds_wal(runner) && !consumed_all(runner) && runner->status != WMS_RUNNING &&
-			now - runner->progress.position > limit)
+		wms_fill_forget_filled(runner);
+		if (limit == 0)
+			continue;
+		warn_of_retention(runner, held, limit);
+		if (held > limit)
 			wms_runner_fail(runner, WMS_NEEDS_RESYNC,
-							psprintf("it stood still while more than wmstream.max_retained_wal (%d MB) was written",
-									 wms_max_retained_wal));
+							psprintf("it held back more WAL than wmstream.max_retained_wal (%d MB) allows. "
+									 "Rebuild the stream with wmstream.resync().", wms_max_retained_wal));
 	}
 }
 
