@@ -95,6 +95,11 @@ SELECT wmstream.resume('running');
 SELECT wait_all();
 SELECT state_bytes > 0 AS has_bytes, input_rows, output_rows, state_rows FROM wmstream.stat_operators WHERE stream = 'running'::regclass;
 
+-- what the figures are of is right, too
+SELECT result > 0 AS some, missing, surplus FROM oracle.compare('copied', 'ts >= ''2024-01-02 00:00+00''');
+SELECT result > 0 AS some, missing, surplus FROM oracle.compare('slow_sink', 'hour + interval ''1 hour'' <= $1');
+SELECT s.stream, input_rows = (SELECT count(*) FROM c) AS all_counted FROM wmstream.stat_streams s WHERE stream::text LIKE 'slow%' ORDER BY stream::text;
+
 -- figures are for the owner, members of the role, and pg_monitor
 CREATE ROLE stats_other;
 CREATE ROLE stats_monitor IN ROLE pg_monitor;

@@ -6,7 +6,8 @@
  * with the worker and outlive the flow.  So a batch that is taken back counts nothing, and the counts are those since the worker began.
  *
  * Time.  Where the executor runs an operator's input over a chunk, and at a firing, the whole is measured.  Rows that are fed one
- * by one are too quick for that: the first of a batch is measured and one of FLOW_TIMED_ROWS, for all.
+ * by one are too quick for that: the first of a batch is measured and one of FLOW_TIMED_ROWS, for all.  On a busy machine a measured row
+ * may be one that had to wait; so all of them together never count for more than feeding and firing took.
  */
 #include "postgres.h"
 
@@ -79,9 +80,27 @@ op_watermark(FlowOp *op)
 	return wms_flow_op_watermark(op, op->flow->progress->watermark);
 }
 
+/* Seconds for rows fed one by one, as the measured ones say. */
+static double
+fed_seconds(const FlowOp *op)
+{
+	return op->counts.timed_rows > 0 ? op->counts.timed_seconds * op->counts.fed_rows / op->counts.timed_rows : 0;
+}
+
+/* What share of that is believed, when feeding and firing took so many seconds in all. */
+double
+wms_flow_fed_share(const WmsFlow *flow, double seconds)
+{
+	double		all = 0;
+
+	for (int i = 0; i < flow->plan->nops; i++)
+		all += fed_seconds(&flow->ops[i]);
+	return all > seconds ? seconds / all : 1;
+}
+
 /* After a commit: what the batch did is added. */
 void
-wms_flow_op_figures(FlowOp *op, WmsOpFigures *figures)
+wms_flow_op_figures(FlowOp *op, double fed_share, WmsOpFigures *figures)
 {
 	strlcpy(figures->kind, kind_name(op), sizeof(figures->kind));
 	figures->watermark = op_watermark(op);
@@ -90,8 +109,7 @@ wms_flow_op_figures(FlowOp *op, WmsOpFigures *figures)
 	figures->output_rows += op->counts.output_rows;
 	figures->compared_rows += op->counts.compared_rows;
 	figures->seconds += op->counts.seconds;
-	if (op->counts.timed_rows > 0)
-		figures->seconds += op->counts.timed_seconds * op->counts.fed_rows / op->counts.timed_rows;
+	figures->seconds += fed_seconds(op) * fed_share;
 	memset(&op->counts, 0, sizeof(op->counts));
 	op_state(op, figures);
 }

@@ -638,6 +638,8 @@ next_close(WmsFlow *flow, WmsFigures *figures)
 void
 wms_flow_figures(WmsFlow *flow, WmsFigures *figures)
 {
+	double		share = wms_flow_fed_share(flow, (figures->phase_us[0] + figures->phase_us[1]) / 1e6);
+
 	for (int i = 0; i < flow->plan->nsources; i++)
 	{
 		figures->source_relid[i] = flow->sources[i].plan->relid;
@@ -653,7 +655,7 @@ wms_flow_figures(WmsFlow *flow, WmsFigures *figures)
 		WmsOpFigures beyond = {0};
 		WmsOpFigures *op = i < WMS_FIGURE_OPS ? &figures->ops[i] : &beyond;
 
-		wms_flow_op_figures(&flow->ops[i], op);
+		wms_flow_op_figures(&flow->ops[i], share, op);
 		figures->state_entries += op->state_rows;
 	}
 }

@@ -350,7 +350,8 @@ extern void wms_flow_show_instead(FlowOp *op, WmsRowSet *set);
 extern void wms_flow_clock_start(instr_time *clock);
 extern double wms_flow_clock_seconds(const instr_time *clock);
 extern void wms_flow_count_row(FlowOp *op);
-extern void wms_flow_op_figures(FlowOp *op, WmsOpFigures *figures);
+extern double wms_flow_fed_share(const WmsFlow *flow, double seconds);
+extern void wms_flow_op_figures(FlowOp *op, double fed_share, WmsOpFigures *figures);
 
 /* flow_build.c */
 extern void wms_flow_plan_queries(WmsFlow *flow);
