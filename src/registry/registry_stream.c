@@ -171,16 +171,32 @@ attribute_list(Datum value)
 	return list;
 }
 
+/* Registered.  In a parallel query no newer snapshot than the query's own may be taken. */
+static Snapshot
+newest_snapshot(void)
+{
+	return RegisterSnapshot(IsInParallelMode() ? GetActiveSnapshot() : GetLatestSnapshot());
+}
+
+/* Not from the cache: a commit is counted, and the worker looks, a moment before it has told caches what it changed. */
 Oid
 wms_registry_owner(Oid relid)
 {
-	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(relid));
-	Oid			owner;
+	Relation	rel = table_open(RelationRelationId, AccessShareLock);
+	Snapshot	snapshot = newest_snapshot();
+	Oid			owner = InvalidOid;
+	ScanKeyData key;
+	SysScanDesc scan;
+	HeapTuple	tuple;
 
-	if (!HeapTupleIsValid(tuple))
-		return InvalidOid;
-	owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
-	ReleaseSysCache(tuple);
+	ScanKeyInit(&key, Anum_pg_class_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(relid));
+	scan = systable_beginscan(rel, ClassOidIndexId, true, snapshot, 1, &key);
+	tuple = systable_getnext(scan);
+	if (HeapTupleIsValid(tuple))
+		owner = ((Form_pg_class) GETSTRUCT(tuple))->relowner;
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
 	return owner;
 }
 
@@ -398,13 +414,6 @@ open_registry_to_write(void)
 				 errmsg("extension \"wmstream\" is not installed in this database"),
 				 errhint("Run CREATE EXTENSION wmstream.")));
 	return rel;
-}
-
-/* Registered.  In a parallel query no newer snapshot than the query's own may be taken. */
-static Snapshot
-newest_snapshot(void)
-{
-	return RegisterSnapshot(IsInParallelMode() ? GetActiveSnapshot() : GetLatestSnapshot());
 }
 
 /*

@@ -405,6 +405,12 @@ transaction(WmsRunner *runner, void *arg)
 	if (runner->feeds || wms_flow_writes_elsewhere(runner->flow))
 		replorigin_session_origin = InvalidRepOriginId;
 	wms_leave_owner(&scope);
+	if (wms_registry_news())	/* while its locks were waited for: it may be another role's by now, as which it must run */
+	{
+		PopActiveSnapshot();
+		CommitTransactionCommand();
+		return false;
+	}
 	if (work->prepare)
 		work->prepare(runner);
 	load_state(runner);
@@ -563,7 +569,9 @@ handle_error(WmsRunner *runner, WmsBatch *batch, const ErrorData *edata, int64 r
 	bool		timed_out = wms_batch_clock_stop();
 
 	MemoryContextSwitchTo(wms_batch_context);
-	if (timed_out)
+	if (wms_registry_news() && !timed_out)
+		drop_flow(runner);		/* perhaps the error of an owner or a definition that it has no more: it is run again */
+	else if (timed_out)
 		handle_timeout(runner, batch, edata);
 	else if (is_rows_error(edata) && row < 0 && !runner->single)
 		look_for_row(runner, edata);

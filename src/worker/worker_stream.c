@@ -293,18 +293,17 @@ wms_runners_read_wal(bool running)
 	return false;
 }
 
-/* A definition that changed under a running stream takes effect now; its flow is built again. */
+/* A definition, or its owner, that changed under a running stream takes effect now; its flow is built again. */
 static void
 note_command(WmsRunner *runner, const WmsStreamDef *before, XLogRecPtr now)
 {
-	if (runner->def->command == runner->work.applied)
-		return;
-	runner->command_after = now;
-	if (runner->flow && before && before->command != runner->def->command)
+	if (runner->flow && before && (before->command != runner->def->command || before->owner != runner->def->owner))
 	{
 		wms_flow_free(runner->flow);
 		runner->flow = NULL;
 	}
+	if (runner->def->command != runner->work.applied)
+		runner->command_after = now;
 }
 
 /* The row as it is now.  True: the stream was not ours before, or not there. */
