@@ -206,9 +206,11 @@ SELECT why('all_rows');
 ALTER TABLE orders REPLICA IDENTITY FULL;
 SELECT wmstream.resume('all_rows');
 SELECT * FROM oracle.compare('all_rows');
+SELECT wmstream.pause('all_rows');
 ALTER TABLE orders REPLICA IDENTITY DEFAULT;
 UPDATE orders SET n = 2;
 ALTER TABLE orders REPLICA IDENTITY FULL;
+SELECT wmstream.resume('all_rows');
 SELECT why('all_rows');
 
 -- Values out of line that an update leaves alone; partitions in another column order; a row that moves between them.

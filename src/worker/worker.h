@@ -89,6 +89,7 @@ typedef struct WmsRunner
 
 /* ---- worker_main.c */
 extern bool wms_registry_news(void);	/* the registry has changed since it was read */
+extern void wms_registry_distrust(void);
 extern Oid	wms_follows;		/* the stream that this process is the follower of; InvalidOid: it is the database's worker */
 
 /* ---- worker_batch.c */

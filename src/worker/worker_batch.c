@@ -20,9 +20,11 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
+#include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "pgstat.h"
 #include "portability/instr_time.h"
@@ -31,6 +33,7 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
+#include "utils/syscache.h"
 #include "utils/timestamp.h"
 
 #include "worker/worker.h"
@@ -365,6 +368,26 @@ unblock(WmsRunner *runner)
 }
 
 /*
+ * The result may have another owner than the registry's news, which come a moment before those of the system catalogs, made us read; or
+ * decoding brings those before either.
+ */
+static bool
+owner_is_known(const WmsStreamDef *def)
+{
+	HeapTuple	tuple = SearchSysCache1(RELOID, ObjectIdGetDatum(def->stream));
+	bool		known = true;
+
+	if (HeapTupleIsValid(tuple))
+	{
+		known = ((Form_pg_class) GETSTRUCT(tuple))->relowner == def->owner;
+		ReleaseSysCache(tuple);
+	}
+	if (!known)
+		wms_registry_distrust();
+	return known;
+}
+
+/*
  * The stream cannot change while its batch runs, and does not run while somebody changes it.  A change that has committed
  * since the registry was read was counted before its lock was released.
  */
@@ -376,7 +399,7 @@ hold_stream(WmsRunner *runner)
 		block(runner, "its definition is being changed");
 		return false;
 	}
-	return !wms_registry_news();
+	return owner_is_known(runner->def) && !wms_registry_news();
 }
 
 /* False: not now. */
@@ -622,7 +645,9 @@ wms_run_step(WmsRunner *runner, WmsStepFn step, void *arg)
 	PG_END_TRY();
 	wms_after_owner();
 	replorigin_session_origin = DoNotReplicateId;
-	if (edata)
+	if (edata && wms_registry_news())
+		(void) wms_batch_clock_stop();	/* what it ran by may be old: again, when that has been read */
+	else if (edata)
 		handle_error(runner, where.batch, edata, failed_row);
 	else if (done)
 	{

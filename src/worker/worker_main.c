@@ -46,6 +46,7 @@
 static WmsWal *wal = NULL;
 static WmsSharedWorker *my_slot = NULL;
 static uint64 registry_seen = 0;
+static bool registry_distrusted = false;
 
 /* ---------------------------------------------------------------- start */
 
@@ -107,7 +108,14 @@ check_signals(void)
 bool
 wms_registry_news(void)
 {
-	return pg_atomic_read_u64(&my_slot->registry_changes) != registry_seen;
+	return registry_distrusted || pg_atomic_read_u64(&my_slot->registry_changes) != registry_seen;
+}
+
+/* What was read of the registry is not (any more) what is there. */
+void
+wms_registry_distrust(void)
+{
+	registry_distrusted = true;
 }
 
 static bool
@@ -116,6 +124,7 @@ read_registry(void)
 	if (!wms_registry_news())
 		return false;
 	registry_seen = pg_atomic_read_u64(&my_slot->registry_changes);
+	registry_distrusted = false;
 	wms_runners_reload();
 	if (wal)
 		wms_wal_reset_relations(wal);
