@@ -197,6 +197,19 @@ hold_streams_below(const List *relids)
 	return found;
 }
 
+/* Planning may run functions: as it is planned later, by the role and in the context that the stream runs in. */
+static void
+plan_as_owner(const Creation *creation)
+{
+	WmsStreamDef def = creation->def;
+	WmsFaceOwner scope;
+
+	def.owner = creation->target->owner;
+	wms_face_become_owner(&def, &scope);
+	wms_face_plan_query(creation->query, creation->query_text);
+	wms_face_leave_owner(&scope);
+}
+
 static WmsStreamPlan *
 plan_of(const Creation *creation, const WmsOptions *options)
 {
@@ -205,7 +218,7 @@ plan_of(const Creation *creation, const WmsOptions *options)
 
 	if (!plan)
 		wms_refusal_raise(refusal, creation->query_text);
-	wms_face_plan_query(creation->query, creation->query_text);
+	plan_as_owner(creation);
 	return plan;
 }
 
