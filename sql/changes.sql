@@ -258,3 +258,19 @@ UPDATE right_in SET k = 2 WHERE k = 3 AND ts < '2024-01-01 00:30+00';
 SELECT * FROM oracle.compare('both');
 TRUNCATE left_in;
 SELECT why('both');
+
+-- Rows that were there before: from now on they are unknown, from the beginning they can be taken back too.
+CREATE TABLE older (id int, ts timestamptz, k int, v int);
+ALTER TABLE older REPLICA IDENTITY FULL;
+INSERT INTO older SELECT i, timestamptz '2024-01-01 00:00+00' + i * interval '1 minute', i % 3, i FROM generate_series(1, 300) i;
+\set query 'SELECT lower(w) AS hour, k, count(*) AS n, sum(v) AS v, max(v) AS hi FROM older, wmstream.window(ts, ''1 hour'') AS w WHERE wmstream.watermark(ts, ''10 hours'') GROUP BY w, k'
+SELECT wmstream.create_stream('from_now', :'query', on_change => 'retract', output_mode => 'update');
+SELECT wmstream.drop_stream('from_now', true);
+SELECT wmstream.create_stream('from_beginning', :'query', on_change => 'retract', output_mode => 'update', start_from => 'beginning');
+UPDATE older SET v = v + 1, k = 2 WHERE id % 7 = 0;
+DELETE FROM older WHERE id % 5 = 0;
+SELECT * FROM oracle.compare('from_beginning');
+UPDATE older SET ts = ts + interval '1 hour' WHERE k = 1;
+DELETE FROM older WHERE k = 0;
+INSERT INTO older VALUES (1000, '2024-01-01 05:30+00', 1, 1);
+SELECT * FROM oracle.compare('from_beginning');

@@ -256,7 +256,8 @@ analyse(Creation *creation)
 	wms_target_check_shape(creation->target, &creation->shape, creation->key_needed);
 	foreach(lc, plan->notices)
 		ereport(NOTICE, (errmsg_internal("%s", (char *) lfirst(lc))));
-	tell_of_rows_there(plan);
+	if (def->fill == WMS_FILL_NONE)
+		tell_of_rows_there(plan);
 }
 
 /* The worker takes the places; here is only looked whether there will be some, so that a user hears of it at once. */
