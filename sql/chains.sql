@@ -63,6 +63,17 @@ SELECT * FROM oracle.compare('over_up');
 SELECT wmstream.alter_stream('hourly', 'allowed_lateness', '1 hour');
 \echo :SQLSTATE
 
+-- Who is rebuilt tells whom to rebuild after it.
+SELECT wmstream.resync('hourly');
+SELECT wmstream.wait('hourly');
+SELECT wmstream.resync('daily');
+SELECT wmstream.resync('copied');
+SELECT wmstream.wait('daily');
+SELECT wmstream.wait('copied');
+SELECT * FROM oracle.differences('TABLE copied', 'TABLE hourly');
+SELECT * FROM oracle.differences('TABLE daily', format($$SELECT date_trunc('day', hour, 'UTC'), sum(total), count(*) FROM hourly WHERE date_trunc('day', hour, 'UTC') + interval '1 day' <= %L GROUP BY 1$$, (SELECT watermark FROM wmstream.stat_streams WHERE stream = 'daily'::regclass)));
+SELECT * FROM oracle.compare('over_up');
+
 -- Who reads itself, over however many others.
 SELECT wmstream.create_stream('hourly', 'SELECT * FROM copied');
 SELECT wmstream.drop_stream('hourly');

@@ -212,6 +212,8 @@ UPDATE orders SET n = 2;
 ALTER TABLE orders REPLICA IDENTITY FULL;
 SELECT wmstream.resume('all_rows');
 SELECT why('all_rows');
+SELECT wmstream.resync('all_rows');
+SELECT * FROM oracle.compare('all_rows');
 
 -- Values out of line that an update leaves alone; partitions in another column order; a row that moves between them.
 CREATE TABLE parts (id int, ts timestamptz, place text, long text, v int) PARTITION BY LIST (place);
@@ -241,6 +243,8 @@ INSERT INTO parts VALUES (1, '2024-01-01 05:00+00', 'b', 'x', 1), (2, '2024-01-0
 SELECT * FROM oracle.compare('of_parts');
 TRUNCATE parts_b;
 SELECT why('of_parts');
+SELECT wmstream.resync('of_parts');
+SELECT * FROM oracle.compare('of_parts');
 SELECT wmstream.drop_stream('of_parts', true);
 
 -- Several sources: rows of each are taken back, and none can be truncated alone.

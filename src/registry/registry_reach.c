@@ -112,7 +112,7 @@ is_among(Oid relid, const List *relids)
 bool
 wms_stream_changes_rows(const WmsStreamDef *def)
 {
-	return def->output_mode != WMS_APPEND || def->lateness_us > 0;
+	return def->output_mode != WMS_APPEND || def->lateness_us > 0 || def->refined;
 }
 
 bool

@@ -119,6 +119,18 @@ since_when(const WmsStreamDef *def, TimestampTz since)
 	return since;
 }
 
+/* Rows that are written again are new rows to whoever reads them. */
+static void
+tell_readers(const WmsStreamDef *def)
+{
+	char	   *readers = wms_face_readers(def);
+
+	if (readers)
+		ereport(NOTICE,
+				(errmsg("rows that are written again come once more to stream %s", readers),
+				 errhint("Rebuild what reads this stream with wmstream.resync() after it.")));
+}
+
 Datum
 wms_sql_resync(PG_FUNCTION_ARGS)
 {
@@ -141,6 +153,7 @@ wms_sql_resync(PG_FUNCTION_ARGS)
 		wms_face_need_worker(def->reads_queues);
 	wms_registry_transition(def->stream, WMS_RUNNING, NULL);
 	def = wms_registry_stream(def->stream);
+	tell_readers(def);
 	def->fill = WMS_FILL_RESYNC;
 	def->fill_since = since;
 	def->fill_began = 0;

@@ -54,6 +54,9 @@ extern void wms_face_set_option(WmsStreamDef *def, const char *option, const cha
 
 /* ---- sqlface_query.c: a definition's text as a tree */
 
+/* Names of the streams that take rows of this one's result as they were written first, for a message; NULL: none. */
+extern char *wms_face_readers(const WmsStreamDef *def);
+
 /* Exactly one SELECT, analysed as the caller in the caller's search_path.  Errors point into text. */
 extern Query *wms_face_query(const char *text);
 /* ERROR if Postgres itself cannot plan it. */

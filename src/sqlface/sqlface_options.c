@@ -223,25 +223,44 @@ reads_as_stream(const WmsStreamDef *reader, Oid relid)
 	return false;
 }
 
-/* Streams that read the result take its rows as they were written first. */
-static void
-check_readers(const WmsStreamDef *def)
+static int
+compare_names(const ListCell *a, const ListCell *b)
 {
+	return strcmp(lfirst(a), lfirst(b));
+}
+
+char *
+wms_face_readers(const WmsStreamDef *def)
+{
+	List	   *names = NIL;
+	StringInfoData text;
 	ListCell   *lc;
 
-	if (!wms_stream_changes_rows(def))
-		return;
 	foreach(lc, wms_registry_streams())
 	{
 		WmsStreamDef *reader = lfirst(lc);
 
-		if (reader->on_change == WMS_CHANGE_RETRACT || !reads_as_stream(reader, def->stream))
-			continue;
+		if (reader->on_change != WMS_CHANGE_RETRACT && reads_as_stream(reader, def->stream))
+			names = lappend(names, get_rel_name(reader->stream));
+	}
+	list_sort(names, compare_names);
+	initStringInfo(&text);
+	foreach(lc, names)
+		appendStringInfo(&text, "%s\"%s\"", text.len ? ", " : "", (char *) lfirst(lc));
+	return names ? text.data : NULL;
+}
+
+/* Streams that read the result take its rows as they were written first. */
+static void
+check_readers(const WmsStreamDef *def)
+{
+	char	   *readers = wms_stream_changes_rows(def) ? wms_face_readers(def) : NULL;
+
+	if (readers)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
-				 errmsg("rows of \"%s\" cannot be changed: stream \"%s\" reads them", get_rel_name(def->stream), get_rel_name(reader->stream)),
+				 errmsg("rows of \"%s\" cannot be changed: they are read by stream %s", get_rel_name(def->stream), readers),
 				 errhint("Leave allowed_lateness out, and give the watermark a longer delay.")));
-	}
 }
 
 /* Rows that come late after their window was written change them in place, which needs a key to find them by. */
