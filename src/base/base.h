@@ -167,6 +167,7 @@ extern int	wms_max_batch_rows;
 extern int	wms_poll_interval;	/* ms */
 extern int	wms_max_workers;
 extern int	wms_max_followers;
+extern int	wms_catchup_distance;	/* MB */
 extern int	wms_max_streams;	/* slots in shared memory, of all databases */
 extern int	wms_max_retained_wal;	/* MB; 0: no limit */
 extern int	wms_batch_timeout;	/* ms; 0: none */

@@ -19,6 +19,7 @@ int			wms_max_batch_rows = 100000;
 int			wms_poll_interval = 10;
 int			wms_max_workers = 8;
 int			wms_max_followers = 2;
+int			wms_catchup_distance = 64;
 int			wms_max_streams = 128;
 int			wms_max_retained_wal = 16384;
 int			wms_batch_timeout = 300000;
@@ -79,6 +80,12 @@ define_behaviour(void)
 							NULL,
 							&wms_max_batch_rows, 100000, 1, 100000000,
 							PGC_SIGHUP, 0, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("wmstream.catchup_distance",
+							"Sets how far behind the others a stream must be to be caught up by a process of its own.",
+							"Nearer ones are caught up by the worker, which reads the WAL in between once more while the others wait.",
+							&wms_catchup_distance, 64, 0, INT_MAX,
+							PGC_SIGHUP, GUC_UNIT_MB, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("wmstream.poll_interval",
 							"Sets how long a worker that has read all WAL waits before it looks again.",

@@ -127,6 +127,11 @@ extern bool wms_slot_is_there(Oid database);
  * Returns at once if a usable one is there; waits if another session is just making it; replaces a lost one.
  */
 extern bool wms_slot_create(void);	/* true: this call made it */
+/*
+ * Makes a copy of the slot, which may be in use, for a stream; it is temporary and this process's.  Waits for nobody.  Its name, in a
+ * static buffer.  Outside a transaction.
+ */
+extern char *wms_slot_copy(Oid stream);
 /* Drops the slot if it is there and free; false if it is in use.  Needs no database connection. */
 extern bool wms_slot_drop(Oid database);
 
@@ -140,6 +145,8 @@ extern bool wms_slot_drop(Oid database);
  */
 typedef bool (*WmsWanted) (Oid relid, void *arg);
 extern WmsWal *wms_wal_open(XLogRecPtr start, Oid registry, WmsWanted wanted, void *arg);
+/* The same on a copy of the slot, made for a stream; it goes with this process. */
+extern WmsWal *wms_wal_open_copy(Oid stream, WmsWanted wanted, void *arg);
 /* Begins again at start, which may lie behind what was read: what streams that are behind need.  Implies wms_wal_reset_relations. */
 extern void wms_wal_rewind(WmsWal *wal, XLogRecPtr start);
 /* Gives the slot back.  The only call allowed after an ERROR in one of the others (besides exit). */
@@ -203,6 +210,8 @@ extern void wms_queue_find(Oid queue, WmsQueueFind *find);
 extern bool wms_batch_has(const WmsBatch *batch, Oid relid);
 extern void wms_batch_ref(WmsBatch *batch);
 extern void wms_batch_unref(WmsBatch *batch);
+/* A batch of nothing, by which a stream comes to that position. */
+extern WmsBatch *wms_batch_of_position(XLogRecPtr end);
 /* Reading: from the first change again; false at the end.  Skips changes with end_lsn <= after. */
 extern void wms_batch_rewind(WmsBatch *batch, XLogRecPtr after);
 extern bool wms_batch_next(WmsBatch *batch, WmsChange *change);

@@ -57,6 +57,15 @@ wms_batch_make(void)
 	return batch;
 }
 
+WmsBatch *
+wms_batch_of_position(XLogRecPtr end)
+{
+	WmsBatch   *batch = wms_batch_make();
+
+	wms_batch_complete(batch, end, end);
+	return batch;
+}
+
 void
 wms_batch_add_txn(WmsBatch *batch, TransactionId xid, XLogRecPtr end_lsn, TimestampTz commit_time)
 {

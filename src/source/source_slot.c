@@ -25,6 +25,8 @@
 #include "storage/procarray.h"
 #include "storage/spin.h"
 #include "storage/standby.h"
+#include "utils/builtins.h"
+#include "utils/fmgroids.h"
 #include "utils/guc.h"
 #include "utils/wait_event.h"
 
@@ -283,6 +285,25 @@ wms_slot_create(void)
 	}
 	wms_making_unlock();
 	return made;
+}
+
+/* ---------------------------------------------------------------- copying */
+
+char *
+wms_slot_copy(Oid stream)
+{
+	static char copy[NAMEDATALEN];
+	NameData	from;
+	NameData	to;
+
+	snprintf(copy, sizeof(copy), "%s_%u", wms_slot_name(MyDatabaseId), stream);
+	namestrcpy(&from, wms_slot_name(MyDatabaseId));
+	namestrcpy(&to, copy);
+	StartTransactionCommand();
+	(void) OidFunctionCall3(F_PG_COPY_LOGICAL_REPLICATION_SLOT_NAME_NAME_BOOL, NameGetDatum(&from), NameGetDatum(&to),
+							BoolGetDatum(true));
+	CommitTransactionCommand();
+	return copy;
 }
 
 /* ---------------------------------------------------------------- dropping */

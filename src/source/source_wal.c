@@ -96,14 +96,17 @@ check_slot(const WmsSlotInfo *info, const char *name)
 				 errhint("Raise \"max_slot_wal_keep_size\", then rebuild the streams with wmstream.resync().")));
 }
 
+/* copy_for: not the database's slot itself, but a copy of it for this stream. */
 static void
-acquire_slot(void)
+acquire_slot(Oid copy_for)
 {
 	char	   *name = wms_slot_name(MyDatabaseId);
 	WmsSlotInfo info;
 
 	wms_slot_info(MyDatabaseId, &info);
 	check_slot(&info, name);
+	if (OidIsValid(copy_for))
+		name = wms_slot_copy(copy_for);
 	WmsSlotAcquire(name, true);
 	if (MyReplicationSlot->data.database != MyDatabaseId || strcmp(NameStr(MyReplicationSlot->data.plugin), "pgoutput") != 0)
 		ereport(ERROR,
@@ -189,8 +192,8 @@ end_decoding(WmsWal *wal)
 	}
 }
 
-WmsWal *
-wms_wal_open(XLogRecPtr start, Oid registry, WmsWanted wanted, void *arg)
+static WmsWal *
+open_wal(XLogRecPtr start, Oid registry, Oid copy_for, WmsWanted wanted, void *arg)
 {
 	MemoryContext context;
 	WmsWal	   *wal;
@@ -216,7 +219,7 @@ wms_wal_open(XLogRecPtr start, Oid registry, WmsWanted wanted, void *arg)
 	/* Errors pass on, but they leave nothing behind, as the caller has nothing to close yet. */
 	PG_TRY();
 	{
-		acquire_slot();
+		acquire_slot(copy_for);
 		begin_decoding(wal, start);
 	}
 	PG_CATCH();
@@ -226,6 +229,19 @@ wms_wal_open(XLogRecPtr start, Oid registry, WmsWanted wanted, void *arg)
 	}
 	PG_END_TRY();
 	return wal;
+}
+
+WmsWal *
+wms_wal_open(XLogRecPtr start, Oid registry, WmsWanted wanted, void *arg)
+{
+	return open_wal(start, registry, InvalidOid, wanted, arg);
+}
+
+/* New streams are the worker's business. */
+WmsWal *
+wms_wal_open_copy(Oid stream, WmsWanted wanted, void *arg)
+{
+	return open_wal(InvalidXLogRecPtr, InvalidOid, stream, wanted, arg);
 }
 
 void

@@ -70,6 +70,8 @@ typedef struct WmsRunner
 	WmsSeen    *read_seen;		/* of queues: read up to here, without rows since progress.seen; NULL: not beyond that; in context */
 	XLogRecPtr	read_lsn;		/* and all that committed before this was read by then */
 	bool		caught_up;		/* nothing that had committed then is left, but what is queued */
+	bool		came_home;		/* it was the follower's until now */
+	XLogRecPtr	sent_at;		/* the position with which it was sent to a follower last: not twice for the same */
 	bool		away;			/* the follower's, or the worker's if we are that: not ours to touch */
 	bool		fresh;			/* it begins anew in the transaction that is going on */
 	WmsFillRows *fill_rows;		/* being filled: existing rows, once they are read; in fill_context */
@@ -189,8 +191,13 @@ extern bool wms_is_away(const WmsRunner *runner);
 /* The worker lets the stream go, with what is needed of WAL. */
 extern void wms_send_away(WmsRunner *runner, WmsStatus status, XLogRecPtr needs);
 extern XLogRecPtr wms_away_needs(const WmsRunner *runner);
+/* Those that are so far behind that reading WAL again for them would hold up the others. */
+extern void wms_send_laggards(XLogRecPtr read_upto, XLogRecPtr confirmed);
 /* The follower's part of a turn; true if anything was done.  Does not come back when there is nothing left to do. */
 extern bool wms_follow(void);
+extern bool wms_follow_reads(bool already);	/* is WAL to be read? */
+extern void wms_follow_told(XLogRecPtr read_upto);	/* results up to there are durable: gives the stream back if that is enough */
+extern void wms_follow_cannot(void);	/* gives it back */
 
 /* ---- worker_crash.c */
 extern void wms_crash_begin(void);
@@ -226,6 +233,11 @@ extern XLogRecPtr wms_runners_needed(XLogRecPtr read_upto);
 extern bool wms_runners_read_wal(bool running);
 extern void wms_runners_check_retention(XLogRecPtr confirmed);	/* where the slot stands */
 extern bool wms_runners_behind(void);
+/* Where reading again has to begin for those that are. */
+extern XLogRecPtr wms_runners_rewind_to(XLogRecPtr read_upto);
+/* Streams that came back from followers are taken up without reading again, if they are ahead; true: there are such. */
+extern bool wms_runners_welcome(XLogRecPtr read_upto);
+extern bool wms_runner_consumed_all(const WmsRunner *runner);
 extern void wms_runners_rewound(void);
 /* Settings have changed: what was in a stream's way may not be any more. */
 extern void wms_runners_retry(void);

@@ -183,7 +183,8 @@ try_open(Oid registry)
 
 	PG_TRY();
 	{
-		opened = wms_wal_open(InvalidXLogRecPtr, registry, wms_runners_want, NULL);
+		opened = OidIsValid(wms_follows) ? wms_wal_open_copy(wms_follows, wms_runners_want, NULL) :
+			wms_wal_open(InvalidXLogRecPtr, registry, wms_runners_want, NULL);
 	}
 	PG_CATCH();
 	{
@@ -191,11 +192,13 @@ try_open(Oid registry)
 
 		MemoryContextSwitchTo(context);
 		edata = CopyErrorData();
-		if (!slot_is_lost(edata->sqlerrcode))
+		if (!slot_is_lost(edata->sqlerrcode) && !OidIsValid(wms_follows))
 			PG_RE_THROW();
 		EmitErrorReport();
 		FlushErrorState();
 		AbortOutOfAnyTransaction();
+		if (OidIsValid(wms_follows))
+			wms_follow_cannot();
 		wms_runners_lost(edata->hint ? psprintf("%s. %s", edata->message, edata->hint) : edata->message);
 		FreeErrorData(edata);
 	}
@@ -225,10 +228,22 @@ open_wal(void)
 static void
 rewind_wal(void)
 {
-	XLogRecPtr	needed = wms_runners_needed(wms_wal_read_upto(wal));
+	XLogRecPtr	to = wms_runners_rewind_to(wms_wal_read_upto(wal));
 
-	wms_wal_rewind(wal, Max(needed, MyReplicationSlot->data.confirmed_flush));
+	wms_wal_rewind(wal, Max(to, MyReplicationSlot->data.confirmed_flush));
 	wms_runners_rewound();
+}
+
+/* Streams that are behind: a follower's business if they are far behind. */
+static void
+see_to_laggards(void)
+{
+	if (wms_runners_welcome(wms_wal_read_upto(wal)))
+		wms_wal_reset_relations(wal);
+	if (!OidIsValid(wms_follows))
+		wms_send_laggards(wms_wal_read_upto(wal), MyReplicationSlot->data.confirmed_flush);
+	if (wms_runners_behind())
+		rewind_wal();
 }
 
 /* True if anything was read.  *caught_up: nothing that was flushed when we began is unread. */
@@ -241,8 +256,7 @@ decode(bool *caught_up)
 	*caught_up = false;
 	if (wal == NULL || wms_runners_waiting())
 		return false;
-	if (wms_runners_behind())
-		rewind_wal();
+	see_to_laggards();
 	batch = wms_wal_next(wal, wms_max_batch_rows);
 	*caught_up = wms_wal_read_upto(wal) >= flushed;
 	if (batch == NULL)
@@ -313,10 +327,20 @@ static void
 follower_turn(void)
 {
 	bool		did;
+	bool		caught_up;
 
 	check_signals();
 	(void) read_registry();
 	did = wms_follow();
+	if (wms_follow_reads(wal != NULL))
+	{
+		if (wal == NULL)
+			wal = try_open(InvalidOid);
+		did |= decode(&caught_up);
+		did |= wms_runners_work(wms_wal_read_upto(wal), caught_up);
+		tell();
+		wms_follow_told(wms_wal_read_upto(wal));
+	}
 	rest(did, did);
 }
 

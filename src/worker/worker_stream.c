@@ -310,7 +310,8 @@ note_command(WmsRunner *runner, const WmsStreamDef *before, XLogRecPtr now)
 static bool
 take_row(WmsRunner *runner, const WmsStreamDef *def)
 {
-	bool		is_new = (runner->def == NULL || runner->away);
+	bool		was_away = runner->away;
+	bool		is_new = (runner->def == NULL || was_away);
 	MemoryContext old;
 
 	runner->def = copy_def(def, runner->def_context);
@@ -319,6 +320,7 @@ take_row(WmsRunner *runner, const WmsStreamDef *def)
 	MemoryContextSwitchTo(old);
 	runner->gone = false;
 	runner->away = wms_is_away(runner);
+	runner->came_home = was_away && !runner->away;
 	wms_runner_note_name(runner);
 	if (is_new && !runner->away)
 	{
@@ -735,8 +737,8 @@ wms_runners_work(XLogRecPtr read_upto, bool caught_up)
 
 /* ---------------------------------------------------------------- positions */
 
-static bool
-consumed_all(const WmsRunner *runner)
+bool
+wms_runner_consumed_all(const WmsRunner *runner)
 {
 	return wms_runner_runs(runner) && runner->has_position && !runner->behind && runner->queue == NIL &&
 		runner->status == WMS_RUNNING && (runner->caught_up || !runner->def->reads_queues);
@@ -766,7 +768,7 @@ wms_runners_needed(XLogRecPtr read_upto)
 			needed = Min(needed, wms_away_needs(runner));
 			continue;
 		}
-		if (holds_wal(runner) && !consumed_all(runner))
+		if (holds_wal(runner) && !wms_runner_consumed_all(runner))
 			needed = Min(needed, runner->progress.position);
 		if (!XLogRecPtrIsInvalid(runner->hold))
 			needed = Min(needed, runner->hold);
@@ -783,7 +785,7 @@ holds_from(const WmsRunner *runner, XLogRecPtr confirmed)
 {
 	if (runner->away)
 		return Max(wms_away_needs(runner), confirmed);
-	if (!holds_wal(runner) || consumed_all(runner))
+	if (!holds_wal(runner) || wms_runner_consumed_all(runner))
 		return InvalidXLogRecPtr;
 	if (runner->status == WMS_RUNNING && runner->queue != NIL)
 		return ((WmsBatch *) linitial(runner->queue))->end;
@@ -844,6 +846,46 @@ wms_runners_behind(void)
 	return false;
 }
 
+XLogRecPtr
+wms_runners_rewind_to(XLogRecPtr read_upto)
+{
+	XLogRecPtr	to = read_upto;
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		if (wms_runner_runs(runner) && runner->flow && runner->behind && runner->has_position)
+			to = Min(to, runner->progress.position);
+	}
+	return to;
+}
+
+bool
+wms_runners_welcome(XLogRecPtr read_upto)
+{
+	bool		any = false;
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		if (!runner->came_home)
+			continue;
+		runner->came_home = false;
+		if (!wms_runner_runs(runner) || !runner->has_position || !runner->behind || runner->progress.position < read_upto)
+			continue;
+		(void) wake_up(runner);
+		if (runner->status != WMS_RUNNING || runner->flow == NULL)
+			continue;
+		runner->behind = false;
+		any = true;
+	}
+	return any;
+}
+
 void
 wms_runners_rewound(void)
 {
@@ -877,7 +919,7 @@ wms_runners_consumed(XLogRecPtr read_upto)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
-		XLogRecPtr	upto = consumed_all(runner) ? read_by(runner, read_upto) : runner->progress.position;
+		XLogRecPtr	upto = wms_runner_consumed_all(runner) ? read_by(runner, read_upto) : runner->progress.position;
 
 		/* the position of one that is to be filled says nothing of what is in the result */
 		if (!runner->has_position || XLogRecPtrIsInvalid(upto) || runner->away || wms_fill_pending(runner->def))
