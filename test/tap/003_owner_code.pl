@@ -135,13 +135,13 @@ as('mallory', q{
 	CREATE CONSTRAINT TRIGGER deferred AFTER INSERT ON mallory_hourly DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION spy_trigger();
 	TRUNCATE seen});
 as('mallory', q{SELECT wmstream.create_stream('mallory_hourly', $$
-	SELECT lower(w) AS hour, count(*) AS n, public.spy_quietly('upper expression', 1) AS planted, public.spy_sum(v)::int AS total
+	SELECT lower(w) AS hour, count(*) AS n, public.spy_quietly('upper expression', count(*)::int) AS planted, public.spy_sum(v)::int AS total
 	FROM (SELECT ts, public.spy_quietly('lower expression', v) AS v FROM event) e, wmstream.window(ts, '1 hour') AS w
-	WHERE wmstream.watermark(ts, '0') GROUP BY w HAVING public.spy_quietly('having', 1) = 1 $$)});
-# what is constant runs when the worker plans: that comes again after this
-$node->safe_psql($db, q{SELECT wmstream.pause('mallory_hourly')});
-becomes($node, $db, 'mallory_hourly', 'paused');
-$node->safe_psql($db, q{TRUNCATE seen; SELECT wmstream.resume('mallory_hourly')});
+	WHERE wmstream.watermark(ts, '0') GROUP BY w HAVING public.spy_quietly('having', count(*)::int) > 0 AND public.spy_quietly('planning', 1) = 1 $$)});
+# What is constant is computed when the query is planned: at creation, and by the worker when it begins.
+polls($node, $db, q{SELECT count(*) > 1 FROM seen WHERE place = 'planning'}, 'code ran: planning');
+is_sql($node, $db, q{SELECT string_agg(DISTINCT concat_ws(' ', who, became, secrets), ', ') FROM seen WHERE place = 'planning'}, 'mallory  no', '... as mallory and nobody else');
+$node->safe_psql($db, 'TRUNCATE seen');
 
 insert_row(1) foreach (1 .. 3);
 consumes($node, $db, 'mallory_hourly');
