@@ -280,7 +280,7 @@ wms_queue_create(Oid relid, bool trim, bool trim_default)
 	check_no_stream_reads(relid);
 	there = has_column(rel);
 	if (trim_default)
-		trim = is_empty(rel);
+		trim = is_empty(rel) && wms_registry_stream(relid) == NULL;	/* nobody wants results to vanish unasked */
 	table_close(rel, NoLock);
 	if (!there)
 	{

@@ -214,6 +214,7 @@ extern void wms_batch_unref(WmsBatch *batch);
 extern WmsBatch *wms_batch_of_position(XLogRecPtr end);
 /* Reading: from the first change again; false at the end.  Skips changes with end_lsn <= after. */
 extern void wms_batch_rewind(WmsBatch *batch, XLogRecPtr after);
+extern void wms_batch_skip(WmsBatch *batch);	/* reading: to the end */
 extern bool wms_batch_next(WmsBatch *batch, WmsChange *change);
 
 /* ---------------------------------------------------------------- source_filled.c */

@@ -225,6 +225,12 @@ wms_batch_rewind(WmsBatch *batch, XLogRecPtr after)
 		rows->offset = rows->parts[low].from;
 }
 
+void
+wms_batch_skip(WmsBatch *batch)
+{
+	batch->rows->at = batch->rows->nparts;
+}
+
 static inline void
 set_tuple(HeapTuple tuple, Oid relid, uint32 len, char *bytes)
 {

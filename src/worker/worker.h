@@ -60,6 +60,7 @@ typedef struct WmsRunner
 	WmsStatus	status;
 	List	   *queue;			/* WmsBatch *, not consumed yet, oldest first; lives in context */
 	int64		queue_bytes;
+	const WmsBatch *consumed;	/* that of the queue which has been committed, though it may be run again after an error that came then */
 	bool		behind;			/* batches were missed: needs a rewind */
 	bool		feeds;			/* another stream reads what it writes */
 	bool		looking;		/* the batch is only there to see whether the definition still holds */

@@ -185,7 +185,10 @@ wait_for_visibility(WmsBatch *batch)
 void
 wms_rows_begin(WmsRunner *runner, WmsBatch *batch)
 {
-	wms_batch_rewind(batch, batch->existing ? InvalidXLogRecPtr : runner->progress.position);
+	if (batch == runner->consumed)
+		wms_batch_skip(batch);
+	else
+		wms_batch_rewind(batch, batch->existing ? InvalidXLogRecPtr : runner->progress.position);
 }
 
 bool
@@ -458,6 +461,8 @@ transaction(WmsRunner *runner, void *arg)
 		return true;
 	runner->fresh = false;
 	keep_progress(runner);		/* it happened, whatever comes now */
+	if (batch)
+		runner->consumed = batch;
 	runner->hold = InvalidXLogRecPtr;	/* once it is flushed, which comes before the slot is told */
 	WMS_POINT("batch-after-commit");
 	wms_state_publish(runner->store);

@@ -63,6 +63,7 @@ read_on(WmsRunner *runner, const WmsTick *tick, WmsQueueRead *read)
 		read->lsn = tick ? tick->lsn : lsn;
 	wms_queue_read_end(read);
 	PopActiveSnapshot();
+	WMS_POINT("queue-read");
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(wms_batch_context);
 }

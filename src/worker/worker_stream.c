@@ -72,6 +72,7 @@ let_queue_go(WmsRunner *runner)
 	list_free(runner->queue);
 	runner->queue = NIL;
 	runner->queue_bytes = 0;
+	runner->consumed = NULL;
 	wms_queue_reset(runner);
 	/* rows of another batch would have these numbers */
 	runner->skips = NIL;
@@ -339,7 +340,7 @@ take_definition(WmsRunner *runner, const WmsStreamDef *def, XLogRecPtr now)
 	if (runner->def)
 		before = *runner->def;
 	is_new = take_row(runner, def);
-	if (is_new && !def->foreign)
+	if ((is_new || before.foreign) && !def->foreign)
 		learn_position(runner);
 	if (runner->away)
 		return;
@@ -611,6 +612,7 @@ wms_runner_run_queue(WmsRunner *runner)
 		runner->status = wms_runner_good_status(runner);
 		runner->queue = list_delete_first(runner->queue);
 		runner->queue_bytes -= batch->bytes;
+		runner->consumed = NULL;
 		wms_batch_unref(batch);
 	}
 	return did;

@@ -11,7 +11,7 @@
  * stream reads from one tick to the next.  The more ticks there are the further apart they are taken.  They are deleted when no stream
  * needs them any more.  While no worker runs there are no ticks; what committed meanwhile comes in the order of xids.
  *
- * The list in memory is the table's content; only this process writes either.
+ * The list in memory is the table's content; only the database's worker reads and writes either.
  */
 #include "postgres.h"
 

@@ -7,7 +7,7 @@
  * owner of the queue, in one short transaction.  That blocks neither writers nor dumps; triggers and foreign keys do what they do.
  * Rows of a transaction that some stream has not seen yet stay, and hold nothing else up.
  *
- * Which streams read a queue is asked of the registry in the same transaction: a stream that was made just now, and is
+ * A stream that is to be filled with existing rows holds all of them.  Which streams read a queue is asked of the registry in the same transaction: a stream that was made just now, and is
  * not in the list of runners yet, holds what committed after it.  A queue without streams is not trimmed.  Streams that begin anew
  * whatever happens (restored, needs_resync) hold nothing.
  *
@@ -71,6 +71,7 @@ position_of(const WmsStreamDef *def)
 static List *
 positions_in(Oid queue, bool *readers)
 {
+	static const WmsSeen nothing = {0};
 	List	   *positions = NIL;
 	ListCell   *lc;
 
@@ -82,8 +83,10 @@ positions_in(Oid queue, bool *readers)
 		if (!def->reads_queues || get_rel_relkind(def->view) != RELKIND_VIEW || !wms_definition_reaches(def->view, queue))
 			continue;
 		*readers = true;
+		if (wms_fill_pending(def))
+			return list_make1(unconstify(WmsSeen *, &nothing));	/* it wants all rows that there are */
 		if (def->status != WMS_RESTORED && def->status != WMS_NEEDS_RESYNC)
-			positions = lappend(positions, (void *) position_of(def));
+			positions = lappend(positions, unconstify(WmsSeen *, position_of(def)));
 	}
 	return positions;
 }
@@ -184,7 +187,10 @@ trim_some(Trimmed *t)
 		find.arg = positions;
 		wms_queue_find(t->queue, &find);
 		if (find.ntids > 0)
+		{
 			delete_rows(t->queue, find.owner, tids, find.ntids);
+			WMS_POINT("queue-trimmed");
+		}
 		if (find.ntids < TRIM_ROWS)
 			find.from = had_below(positions);
 	}

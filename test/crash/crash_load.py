@@ -13,6 +13,7 @@ import time
 
 from wmstest.pq import Connection, ConnectionLost, PgError
 
+import crash_streams
 from crash_streams import STREAMS, TABLES_IN_USE, WORKER
 
 BEGINNING = datetime.datetime(2024, 3, 1)
@@ -203,9 +204,11 @@ class Writer(Session):
     def noise(self):
         """Writes to a table that no stream reads, and conflicts that end in no row."""
         self.db.execute("INSERT INTO noise (filler) SELECT repeat('x', 100) FROM generate_series(1, 300)")
-        row = self.event_row()
-        self.db.execute(f"INSERT INTO event VALUES {self.literal(row)}")
-        self.db.execute(f"INSERT INTO event VALUES {self.literal(row)}, {self.literal(self.event_row())} ON CONFLICT DO NOTHING")
+        row = self.literal(self.event_row())
+        self.db.execute("BEGIN")                                           # a queue may lose the row when it is committed
+        self.db.execute(f"INSERT INTO event VALUES {row}")
+        self.db.execute(f"INSERT INTO event VALUES {row}, {self.literal(self.event_row())} ON CONFLICT DO NOTHING")
+        self.db.execute("COMMIT")
 
     # ---- rows
 

@@ -10,6 +10,7 @@ query must agree row for row, the same number of times.
 """
 from collections import namedtuple
 
+QUEUES = False                                                   # the source tables are queues
 DELAY = "6 hours"
 OWNER = "crash_owner"                                            # a plain role; the other streams belong to the superuser
 
@@ -25,6 +26,14 @@ GRANT USAGE ON SCHEMA wmstream TO crash_owner;
 CREATE FUNCTION write_audit() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN INSERT INTO public.audit VALUES (new.era, new.start, new.page, new.n, current_user); RETURN NULL; END $$;
 """
+# A queue loses its rows; what it ever had is in a copy.
+QUEUE = """
+CREATE TABLE {0}_copy (LIKE {0});
+CREATE FUNCTION copy_{0}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.{0}_copy VALUES ({1}); RETURN NULL; END $$;
+CREATE TRIGGER copy AFTER INSERT ON {0} FOR EACH ROW EXECUTE FUNCTION copy_{0}();
+SELECT wmstream.create_queue('{0}');
+"""
+COLUMNS = {"event": "new.id, new.era, new.ts, new.device, new.kind, new.amount, new.note", "visit": "new.id, new.era, new.at, new.page, new.ms"}
 WORKER = """SELECT pid FROM pg_catalog.pg_stat_activity WHERE backend_type LIKE 'wmstream%' AND datname = pg_catalog.current_database()"""
 TABLES_IN_USE = """SELECT c.oid::regclass FROM pg_catalog.pg_class c
                    WHERE relkind = 'r' AND relnamespace IN ('public'::regnamespace, 'wmstream'::regnamespace) ORDER BY relname"""
@@ -161,15 +170,30 @@ def set_up(db):
     """Tables, role, streams; db is a superuser's connection to a database with the extension."""
     db.execute(f"CREATE ROLE {OWNER} LOGIN")
     db.execute(TABLES)
+    for table, columns in COLUMNS.items() if QUEUES else ():
+        db.execute(QUEUE.format(table, columns))
     for signature, in db.execute("SELECT oid::regprocedure FROM pg_catalog.pg_proc "
                                  "WHERE pronamespace = 'wmstream'::regnamespace AND proname = 'create_stream'"):
         db.execute(f"GRANT EXECUTE ON FUNCTION {signature} TO {OWNER}")
     for stream in STREAMS:
+        if QUEUES and stream in OVER_STREAMS:
+            db.execute("SELECT wmstream.create_queue($1::regclass)", stream.sources)
         create(db, stream)
     db.execute(AUDIT_TRIGGER)
 
 
 # ---------------------------------------------------------------- the oracle
+
+def all_rows(source):
+    """Where all rows are that the source ever had."""
+    return f"{source}_copy" if QUEUES and source in COLUMNS else source
+
+
+def columns_of(db, stream):
+    """Without the one that a queue has."""
+    return db.value("""SELECT pg_catalog.string_agg(pg_catalog.quote_ident(attname), ', ' ORDER BY attnum) FROM pg_catalog.pg_attribute
+                       WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped AND attname <> 'wm_xid'""", [stream.name])
+
 
 def batch_query(stream, era):
     """The stream's query over what its sources hold now; era None: all of them. Rows without a finite time are no rows of a stream
@@ -180,14 +204,14 @@ def batch_query(stream, era):
         if source == "event" and stream in WITH_WATERMARK:
             conditions.append("isfinite(ts)")
         sources[source] = f"{source}_here"
-        tables.append(f"{source}_here AS (SELECT * FROM {source} WHERE {' AND '.join(conditions)})")
+        tables.append(f"{source}_here AS (SELECT * FROM {all_rows(source)} WHERE {' AND '.join(conditions)})")
     return f"WITH {', '.join(tables)} {(stream.batch or stream.query).format(**sources)}"
 
 
 def difference(db, stream, era):
     """What is wrong with the stream's result, as text; None if it is right."""
     here = "true" if era is None else f"era = {era}"
-    return disagreement(db, batch_query(stream, era), f"SELECT * FROM {stream.name} WHERE {here}")
+    return disagreement(db, batch_query(stream, era), f"SELECT {columns_of(db, stream)} FROM {stream.name} WHERE {here}")
 
 
 def audit_difference(db, era):
@@ -218,7 +242,7 @@ def counter_gap(db, stream):
     rows = without_time = 0
     for source in stream.sources:
         no_time = "NOT coalesce(isfinite(ts), false)" if source == "event" and stream in WITH_WATERMARK else "false"
-        (some, some_without_time), = db.execute(f"SELECT count(*), count(*) FILTER (WHERE {no_time}) FROM {source}")
+        (some, some_without_time), = db.execute(f"SELECT count(*), count(*) FILTER (WHERE {no_time}) FROM {all_rows(source)}")
         rows, without_time = rows + int(some), without_time + int(some_without_time)
     (counted, late, counted_without_time), = db.execute(
         "SELECT input_rows, late_rows, no_time_rows FROM wmstream.stat_streams WHERE stream = $1::regclass", [stream.name])

@@ -167,7 +167,8 @@ def realdata(place):
 
 
 def crash(place):
-    return program(place, "crash", 15, "test/crash/run", "--quick")
+    counts = [program(place, f"crash-{source}", 15, "test/crash/run", "--quick", "--source", source) for source in ("wal", "queue")]
+    return tuple(map(sum, zip(*counts)))
 
 
 def program(place, suite, minutes, *command):
