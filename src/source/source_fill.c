@@ -160,7 +160,7 @@ flat_row(Reading *reading, TupleTableSlot *slot, TupleConversionMap *map)
 	if (map)
 		tuple = execute_attr_map_tuple(tuple, map);
 	MemoryContextSwitchTo(old);
-	return tuple;
+	return wms_row_as_stored(tuple);
 }
 
 static void

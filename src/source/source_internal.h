@@ -114,6 +114,8 @@ typedef struct WmsRows
 	bool		partial;		/* a TRUNCATE's */
 } WmsRows;
 
+/* A row that was formed here or read from a table, changed in place so that it is neither. */
+extern HeapTuple wms_row_as_stored(HeapTuple row);
 /* Makes the rows flat; results that had to be built lie in the current context. */
 extern void wms_rows_flatten(WmsRows *rows, const WmsSourceRel *rel);
 /* Flat rows of a relation as rows of a target; likewise. */

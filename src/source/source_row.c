@@ -64,8 +64,8 @@ resolve(const WmsRows *rows, const WmsSourceRel *rel, int attnum, Size *room, Da
  * A row that was formed bears its type in the header, as a value of a composite type does; servers that know of it refuse to
  * read such a value by a later version of the type.  Rows of a table are none: they are read by what their columns are now.
  */
-static HeapTuple
-as_stored(HeapTuple row)
+HeapTuple
+wms_row_as_stored(HeapTuple row)
 {
 	HeapTupleHeader header = row->t_data;
 
@@ -96,7 +96,7 @@ flatten_new(WmsRows *rows, const WmsSourceRel *rel)
 		if (!att->attisdropped)
 			rows->missing_toast = true;
 	}
-	rows->new_row = as_stored(heap_form_tuple(desc, values, isnull));
+	rows->new_row = wms_row_as_stored(heap_form_tuple(desc, values, isnull));
 }
 
 void
@@ -113,7 +113,7 @@ wms_rows_convert(const WmsRows *rows, const WmsTarget *target, WmsRows *converte
 	if (target->map == NULL)
 		return;
 	if (rows->new_row)
-		converted->new_row = as_stored(execute_attr_map_tuple(rows->new_row, target->map));
+		converted->new_row = wms_row_as_stored(execute_attr_map_tuple(rows->new_row, target->map));
 	if (rows->old_row)
-		converted->old_row = as_stored(execute_attr_map_tuple(rows->old_row, target->map));
+		converted->old_row = wms_row_as_stored(execute_attr_map_tuple(rows->old_row, target->map));
 }
