@@ -2,7 +2,7 @@
 # paused, workers and the server go and come: open windows are what the query says of the table as it is now, in every mode, with states
 # undone and with arguments kept, direct and planned, over one source, over two, over partitions, over another stream's result.
 #
-# WMS_CHANGES_SEED and WMS_CHANGES_ROUNDS choose another run.
+# WMS_CHANGES_SEED and WMS_CHANGES_ROUNDS choose another run, WMS_CHANGES_CONF gives the server more settings.
 
 use strict;
 use warnings;
@@ -14,7 +14,7 @@ use WmsTap;
 
 my $seed = $ENV{WMS_CHANGES_SEED} // 1;
 my $rounds = $ENV{WMS_CHANGES_ROUNDS} // 12;
-my $node = new_node('changes', 'max_prepared_transactions = 2');
+my $node = new_node('changes', $ENV{WMS_CHANGES_CONF});
 my $db = 'db';
 
 srand($seed);
