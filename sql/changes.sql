@@ -135,6 +135,11 @@ UPDATE orders SET ts = '2024-03-01 12:54+00' WHERE id = 22;
 SELECT wmstream.wait('appended');
 SELECT late_rows, changed_rows > 500 AS changed FROM wmstream.stat_streams WHERE stream = 'appended'::regclass;
 SELECT row_data ->> 'id' AS id, row_data ->> 'amount' AS amount, watermark FROM late ORDER BY 1;
+-- what the stream does not read is nobody's change
+ALTER TABLE orders ADD COLUMN unread text;
+UPDATE orders SET unread = 'x';
+SELECT wmstream.wait('appended');
+SELECT late_rows FROM wmstream.stat_streams WHERE stream = 'appended'::regclass;
 -- within the allowed lateness closed windows change in place
 SELECT * FROM oracle.compare('refined', 'hour + interval ''1 hour'' <= $1');
 SELECT * FROM oracle.compare('completed');

@@ -7,6 +7,8 @@
  * states undo it by their inverse transition functions; where arguments are kept, it is kept too, with a mark, and
  * cancels an equal row when the group is emitted.  What was cancelled is cleared away when it outgrows what is left.
  *
+ * An UPDATE of nothing that the definition reads is no change for the stream.
+ *
  * A group whose last row was taken back is gone: at once where the result has no row of it, else at the next firing, which takes that
  * away.  Until then its entry stays, and says zero rows.
  *
@@ -15,7 +17,9 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "miscadmin.h"
+#include "utils/datum.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 
@@ -61,6 +65,26 @@ wms_flow_check_change(FlowSource *source, const WmsChange *change)
 				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
 				 errmsg("%s when its replica identity was not FULL: the old row cannot be taken back", what_happened(source, change)),
 				 errhint("Let all partitions of the table have REPLICA IDENTITY FULL, and rebuild the stream with wmstream.resync().")));
+}
+
+/* Did the update leave alone all that the definition reads?  old: the old row as the table's columns are now. */
+bool
+wms_flow_same_for_us(FlowSource *source, const WmsChange *change, HeapTuple old)
+{
+	HeapTuple	new = wms_flow_fit_row(source, change->shape, (HeapTuple) &change->tuple, true);
+	ListCell   *lc;
+
+	foreach(lc, source->plan->columns_used)
+	{
+		Form_pg_attribute att = TupleDescAttr(source->table_desc, lfirst_int(lc) - 1);
+		bool		isnull[2];
+		Datum		was = heap_getattr(old, lfirst_int(lc), source->table_desc, &isnull[0]);
+		Datum		is = heap_getattr(new, lfirst_int(lc), source->table_desc, &isnull[1]);
+
+		if (isnull[0] != isnull[1] || (!isnull[0] && !datum_image_eq(was, is, att->attbyval, att->attlen)))
+			return false;
+	}
+	return true;
 }
 
 /* ---------------------------------------------------------------- kept rows without those taken back */

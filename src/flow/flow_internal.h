@@ -283,6 +283,7 @@ extern bool wms_flow_ahead_waits(const WmsFlow *flow);
 typedef void (*WmsFlowKept) (WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg);	/* where an entry's kept rows come from */
 extern void wms_flow_change_prepare(WmsFlow *flow, FlowOp *op);
 extern WMS_NORETURN void wms_flow_refuse_change(FlowSource *source, const WmsChange *change);
+extern bool wms_flow_same_for_us(FlowSource *source, const WmsChange *change, HeapTuple old);
 extern void wms_flow_check_change(FlowSource *source, const WmsChange *change);
 extern void wms_flow_take_back(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *slot);
 extern void wms_flow_truncate(WmsFlow *flow, FlowSource *source, const WmsChange *change);

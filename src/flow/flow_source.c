@@ -307,9 +307,8 @@ feed_new(WmsFlow *flow, FlowSource *source, const WmsChange *change)
 }
 
 static void
-feed_old(WmsFlow *flow, FlowSource *source, const WmsChange *change)
+feed_old(WmsFlow *flow, FlowSource *source, const WmsChange *change, HeapTuple tuple)
 {
-	HeapTuple	tuple = wms_flow_fit_row(source, change->shape, (HeapTuple) &change->old, true);
 	int64		ord = number_row(flow, source, tuple);
 
 	row_of(flow, ord)->retract = true;
@@ -336,6 +335,8 @@ skip_change(WmsFlow *flow, FlowSource *source, const WmsChange *change, const ch
 static void
 feed_change(WmsFlow *flow, FlowSource *source, const WmsChange *change)
 {
+	HeapTuple	old;
+
 	if (change->kind != WMS_CHANGE_INSERT)
 	{
 		if (flow->def->on_change == WMS_CHANGE_ERROR)
@@ -346,7 +347,10 @@ feed_change(WmsFlow *flow, FlowSource *source, const WmsChange *change)
 			return;
 		}
 		wms_flow_check_change(source, change);
-		feed_old(flow, source, change);
+		old = wms_flow_fit_row(source, change->shape, (HeapTuple) &change->old, true);
+		if (change->kind == WMS_CHANGE_UPDATE && wms_flow_same_for_us(source, change, old))
+			return;
+		feed_old(flow, source, change, old);
 	}
 	if (change->kind == WMS_CHANGE_DELETE)
 		return;
