@@ -66,6 +66,7 @@ extern void wms_flow_fed(WmsFlow *flow);	/* all rows of the batch are in */
 extern WmsTime wms_flow_watermark(WmsFlow *flow);
 /* Idle sources: judged when no unread input waits; with close_when_idle, where W is to go (WMS_TIME_MIN: nowhere). */
 extern void wms_flow_judge_idle(WmsFlow *flow);
+extern TimestampTz wms_flow_next_idle(WmsFlow *flow);
 extern WmsTime wms_flow_idle_target(WmsFlow *flow);
 extern void wms_flow_adopt_clocks(WmsFlow *flow, const WmsFigures *figures);
 /* Advances W to at least upto, closes, emits, writes the result. */

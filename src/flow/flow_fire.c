@@ -189,6 +189,22 @@ wms_flow_judge_idle(WmsFlow *flow)
 			flow->source_idle[i] = true;
 }
 
+/* When the next source will be idle, if it has no row until then; 0: none will. */
+TimestampTz
+wms_flow_next_idle(WmsFlow *flow)
+{
+	TimestampTz next = 0;
+
+	for (int i = 0; i < flow->plan->nsources && flow->def->idle_us >= 0; i++)
+	{
+		TimestampTz at = flow->source_seen_at[i] + flow->def->idle_us;
+
+		if (!flow->source_idle[i] && (next == 0 || at < next))
+			next = at;
+	}
+	return next;
+}
+
 /* Clocks and verdicts go on when a flow is built anew. */
 void
 wms_flow_adopt_clocks(WmsFlow *flow, const WmsFigures *figures)

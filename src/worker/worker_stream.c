@@ -34,6 +34,8 @@
 
 #define QUEUE_BYTES (256L * 1024 * 1024)
 #define FIGURES_MS 1000
+/* Where one firing makes room for the next: windows that close one after the other when all is idle. */
+#define AGAIN_MS 10
 
 typedef struct Waiting
 {
@@ -327,6 +329,8 @@ take_row(WmsRunner *runner, const WmsStreamDef *def)
 	{
 		wms_stream_figures(runner->slot, &runner->figures, NULL);
 		memset(&runner->figures.fill, 0, sizeof(runner->figures.fill));
+		/* while another process had the stream, or none, its sources were not listened to: their clocks begin anew */
+		memset(runner->figures.source_relid, 0, sizeof(runner->figures.source_relid));
 	}
 	return is_new;
 }
@@ -677,6 +681,14 @@ apply_command(WmsRunner *runner, XLogRecPtr read_upto)
 	return true;
 }
 
+/* By what is idle, W moves: *to or further. */
+static bool
+idle_moves(const WmsRunner *runner, WmsTime *to)
+{
+	*to = wms_flow_idle_target(runner->flow);
+	return *to > runner->progress.watermark || wms_flow_watermark(runner->flow) > runner->progress.watermark;
+}
+
 /* Is a firing due without rows: the trigger interval is over, or W moves by the clock?  *to: how far W must move at least. */
 static bool
 firing_due(WmsRunner *runner, TimestampTz now, bool caught_up, WmsTime *to)
@@ -691,8 +703,7 @@ firing_due(WmsRunner *runner, TimestampTz now, bool caught_up, WmsTime *to)
 	if (runner->def->idle_us < 0 || !caught_up)
 		return false;
 	wms_flow_judge_idle(runner->flow);
-	*to = wms_flow_idle_target(runner->flow);
-	return *to > runner->progress.watermark || wms_flow_watermark(runner->flow) > runner->progress.watermark;
+	return idle_moves(runner, to);
 }
 
 static bool
@@ -934,6 +945,29 @@ wms_runners_consumed(XLogRecPtr read_upto)
 	}
 }
 
+/* When the stream has something to do though nothing comes; 0: never.  What is due and was not done now waits for something else than the clock. */
+static TimestampTz
+next_timer(const WmsRunner *runner, TimestampTz now)
+{
+	TimestampTz at;
+	WmsTime		to;
+
+	if (runner->away)
+		return 0;
+	if (runner->status == WMS_BLOCKED)
+		return runner->retry_at;
+	if (runner->status != WMS_RUNNING)
+		return 0;
+	if (runner->unfired)
+		return runner->progress.fired_at + runner->def->trigger_us;
+	if (runner->flow == NULL || runner->queue != NIL || runner->behind)
+		return 0;
+	if (runner->def->idle_us >= 0 && idle_moves(runner, &to))
+		return TimestampTzPlusMilliseconds(now, AGAIN_MS);
+	at = wms_flow_plan(runner->flow)->processing_time ? runner->figures.next_close : wms_flow_next_idle(runner->flow);
+	return at > now && at != WMS_TIME_MAX ? at : 0;
+}
+
 long
 wms_runners_next_timer(long max)
 {
@@ -942,15 +976,8 @@ wms_runners_next_timer(long max)
 
 	foreach(lc, wms_runners)
 	{
-		WmsRunner  *runner = lfirst(lc);
-		TimestampTz at = 0;
+		TimestampTz at = next_timer(lfirst(lc), now);
 
-		if (runner->away)
-			continue;
-		if (runner->status == WMS_BLOCKED)
-			at = runner->retry_at;
-		else if (runner->status == WMS_RUNNING && runner->unfired)
-			at = runner->progress.fired_at + runner->def->trigger_us;
 		if (at > 0)
 			max = Min(max, Max(1, TimestampDifferenceMilliseconds(now, at)));
 	}
