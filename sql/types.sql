@@ -152,6 +152,31 @@ ALTER TYPE point3 ADD ATTRIBUTE w float8;
 INSERT INTO typed (at, p, s, n) VALUES ('2024-01-01 10:20+00', ROW(1, 2, 'after', 0.5), 'xl', 100), ('2024-01-01 11:20+00', NULL, NULL, NULL);
 SELECT * FROM oracle.compare('typed_hours', 'hour + interval ''1 hour'' <= $1');
 
+-- Names that need quotes, in several schemas.
+CREATE SCHEMA "My ""odd"" schema";
+CREATE SCHEMA "select";
+CREATE TABLE "My ""odd"" schema"."Order" ("Time" timestamptz, "group" text, "a b" int, "ünï" int GENERATED ALWAYS AS ("a b" % 3) STORED);
+CREATE TABLE "select"."Order" ("Time" timestamptz, "group" text, "a b" int);
+ALTER TABLE "My ""odd"" schema"."Order" REPLICA IDENTITY FULL;
+SELECT wmstream.create_stream('"select"."From here!"', $$
+  SELECT lower(w) AS "Hour", "group", "ünï", sum("a b") AS "Sum of it" FROM "My ""odd"" schema"."Order", wmstream.window("Time", '1 hour') AS w
+  WHERE wmstream.watermark("Time", '0') AND "Time" IS NOT NULL GROUP BY w, "group", "ünï"
+$$, output_mode => 'update', on_change => 'retract', late_table => '"My ""odd"" schema"."Late"');
+SELECT wmstream.create_stream('"Both"', $$
+  SELECT "Time", "group" FROM "My ""odd"" schema"."Order" WHERE wmstream.watermark("Time", NULL) UNION ALL SELECT "Time", "group" FROM "select"."Order" o WHERE wmstream.watermark(o."Time", NULL)
+$$);
+INSERT INTO "My ""odd"" schema"."Order" SELECT timestamptz '2024-01-01 10:00+00' + i * interval '1 minute', 'g' || i % 2, i FROM generate_series(1, 50) i;
+INSERT INTO "select"."Order" VALUES ('2024-01-01 10:00+00', 'other', 1);
+UPDATE "My ""odd"" schema"."Order" SET "a b" = "a b" + 1, "group" = 'x' WHERE "a b" % 5 = 0;
+DELETE FROM "My ""odd"" schema"."Order" WHERE "a b" > 45;
+INSERT INTO "My ""odd"" schema"."Order" VALUES (NULL, 'late', 1);
+SELECT * FROM oracle.compare('"select"."From here!"');
+SELECT * FROM wmstream.live(NULL::"select"."From here!") ORDER BY 2, 3 LIMIT 2;
+SELECT source, row_data FROM "My ""odd"" schema"."Late";
+SELECT wmstream.wait('"Both"');
+SELECT "group", count(*) FROM "Both" GROUP BY 1 ORDER BY 1;
+SELECT wmstream.drop_stream('"select"."From here!"', true), wmstream.drop_stream('"Both"');
+
 -- The creator's time zone and styles are the stream's, whatever session writes or reads.
 SET timezone = 'Asia/Kolkata';
 SET datestyle = 'German';
