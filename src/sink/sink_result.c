@@ -18,6 +18,7 @@
 
 #include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/pg_class.h"
 #include "catalog/pg_operator.h"
 #include "catalog/pg_type.h"
 #include "utils/builtins.h"
@@ -348,6 +349,17 @@ nullable_columns(Oid relid, TupleDesc desc, List *columns)
 	return nullable;
 }
 
+/* After a crash it would be empty, and the state would say that all was written. */
+static void
+check_logged(Oid relid)
+{
+	if (get_rel_persistence(relid) != RELPERSISTENCE_PERMANENT)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" cannot be the result of a stream: it is an unlogged table", get_rel_name(relid)),
+				 errhint("Use ALTER TABLE ... SET LOGGED.")));
+}
+
 WmsSink *
 wms_sink_open(const WmsStreamDef *def, TupleDesc desc, List *key_columns)
 {
@@ -357,6 +369,7 @@ wms_sink_open(const WmsStreamDef *def, TupleDesc desc, List *key_columns)
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("the stream's result table is gone")));
+	check_logged(def->stream);
 	sink->env = create_queryEnv();
 	sink->relid = def->stream;
 	sink->desc = desc;

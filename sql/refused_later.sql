@@ -1,0 +1,103 @@
+-- What would be refused at creation may become so later: the stream fails with the reason, loses nothing, and goes on once it is put right.
+\getenv abs_srcdir PG_ABS_SRCDIR
+\set oracle :abs_srcdir '/test/lib/oracle.sql'
+\i :oracle
+CREATE EXTENSION wmstream;
+CREATE TABLE events (id int, k text, ts timestamptz);
+CREATE FUNCTION twice(int) RETURNS int LANGUAGE sql IMMUTABLE AS 'SELECT $1 * 2';
+SELECT wmstream.create_stream('copy', 'SELECT public.twice(id) AS id, k FROM events');
+SELECT wmstream.create_stream('other', 'SELECT ts, k FROM events WHERE id > 0');
+INSERT INTO events VALUES (1, 'first', now());
+SELECT wmstream.wait(stream) FROM wmstream.streams;
+CREATE VIEW told AS SELECT stream, status, regexp_replace(regexp_replace(reason, '[0-9A-F]+/[0-9A-F]+', 'LSN'), ' .Failing row contains .*', '') AS reason FROM wmstream.streams ORDER BY stream::text;
+
+-- a function that is volatile now
+CREATE OR REPLACE FUNCTION twice(int) RETURNS int LANGUAGE plpgsql VOLATILE AS 'BEGIN RETURN $1 * 2; END';
+INSERT INTO events VALUES (2, 'volatile', now());
+SELECT oracle.status('copy'), oracle.status('other');
+TABLE told;
+CREATE OR REPLACE FUNCTION twice(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 * 2; END';
+SELECT wmstream.resume('copy');
+SELECT wmstream.wait('copy');
+TABLE copy ORDER BY id;
+
+-- a table with children
+CREATE TABLE more_events () INHERITS (events);
+INSERT INTO events VALUES (3, 'inherited', now());
+SELECT oracle.status('copy'), oracle.status('other');
+TABLE told;
+ALTER TABLE more_events NO INHERIT events;
+DROP TABLE more_events;
+VACUUM ANALYZE events;	-- which looks whether there are children still
+SELECT wmstream.resume(stream) FROM wmstream.streams;
+SELECT wmstream.wait(stream) FROM wmstream.streams;
+TABLE copy ORDER BY id;
+
+-- a partition
+CREATE TABLE whole (id int, k text, ts timestamptz) PARTITION BY LIST (k);
+ALTER TABLE whole ATTACH PARTITION events DEFAULT;
+INSERT INTO whole VALUES (4, 'partition', now());
+SELECT oracle.status('copy'), oracle.status('other');
+TABLE told;
+ALTER TABLE whole DETACH PARTITION events;
+SELECT wmstream.resume(stream) FROM wmstream.streams;
+SELECT wmstream.wait(stream) FROM wmstream.streams;
+TABLE copy ORDER BY id;
+
+-- an unlogged table; what it was given meanwhile is not in the WAL
+ALTER TABLE events SET UNLOGGED;
+INSERT INTO events VALUES (5, 'unlogged', now());
+SELECT oracle.status('copy'), oracle.status('other');
+TABLE told;
+ALTER TABLE events SET LOGGED;
+SELECT wmstream.resume(stream) FROM wmstream.streams;
+INSERT INTO events VALUES (6, 'logged again', now());
+SELECT wmstream.wait(stream) FROM wmstream.streams;
+TABLE copy ORDER BY id;
+
+-- another definition under the stream's name
+CREATE OR REPLACE VIEW wmstream."public.other" AS SELECT ts, k FROM events WHERE id > 5;
+INSERT INTO events VALUES (7, 'replaced', now());
+SELECT oracle.status('copy'), oracle.status('other');
+TABLE told;
+CREATE OR REPLACE VIEW wmstream."public.other" AS SELECT ts, k FROM events WHERE id > 0;
+SELECT wmstream.resume('other');
+SELECT wmstream.wait('other');
+SELECT k FROM other ORDER BY ts;
+
+-- a result that is none any more
+ALTER TABLE other SET UNLOGGED;
+INSERT INTO events VALUES (8, 'unlogged result', now());
+SELECT oracle.status('copy'), oracle.status('other');
+TABLE told;
+ALTER TABLE other SET LOGGED;
+SELECT wmstream.resume('other');
+SELECT wmstream.wait('other');
+-- columns of the result
+ALTER TABLE other RENAME COLUMN k TO key;
+INSERT INTO events VALUES (9, 'renamed', now());
+SELECT oracle.status('copy'), oracle.status('other');
+TABLE told;
+ALTER TABLE other RENAME COLUMN key TO k;
+SELECT wmstream.resume('other');
+SELECT wmstream.wait('other');
+ALTER TABLE other ADD COLUMN needed int NOT NULL DEFAULT 1;
+ALTER TABLE other ALTER COLUMN needed DROP DEFAULT;
+INSERT INTO events VALUES (10, 'needs more', now());
+SELECT oracle.status('copy'), oracle.status('other');
+TABLE told;
+ALTER TABLE other DROP COLUMN needed;
+SELECT wmstream.resume('other');
+SELECT wmstream.wait('other');
+SELECT k FROM other ORDER BY ts;
+
+-- a late table that would not outlive a crash
+SELECT wmstream.alter_stream('other', 'late_table', 'aside');
+ALTER TABLE aside SET UNLOGGED;
+INSERT INTO events VALUES (11, 'aside', NULL);
+SELECT oracle.status('copy'), oracle.status('other');
+TABLE told;
+ALTER TABLE aside SET LOGGED;
+SELECT wmstream.resume('other');
+SELECT wmstream.wait('other');
+SELECT stream, reason FROM wmstream.streams WHERE status <> 'running';
