@@ -78,6 +78,8 @@ extern void wms_flow_drop_rows(WmsFlow *flow);
 /* Takes away what a fill writes anew: results but for those from before since (WMS_TIME_MIN: all), late rows that came after late_since. */
 extern void wms_flow_clear_result(WmsFlow *flow, WmsTime since, TimestampTz late_since);
 extern void wms_flow_end(WmsFlow *flow);	/* after commit or error */
+/* Has it run a batch?  One that was built anew and has not knows nothing that could be shown. */
+extern bool wms_flow_has_begun(const WmsFlow *flow);
 extern void wms_flow_figures(WmsFlow *flow, WmsFigures *figures);	/* once after each commit: counts are added */
 
 /* Open windows as rows of the result, as a snapshot sees them. */

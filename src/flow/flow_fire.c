@@ -651,6 +651,12 @@ next_close(WmsFlow *flow, WmsFigures *figures)
 	figures->next_close_event = wms_time_add(end, delay);
 }
 
+bool
+wms_flow_has_begun(const WmsFlow *flow)
+{
+	return flow != NULL && flow->progress != NULL;
+}
+
 void
 wms_flow_figures(WmsFlow *flow, WmsFigures *figures)
 {

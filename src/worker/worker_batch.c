@@ -658,7 +658,7 @@ wms_run_step(WmsRunner *runner, WmsStepFn step, void *arg)
 	{
 		if (runner->flow)
 			wms_flow_end(runner->flow);
-		if (runner->store && runner->has_position)
+		if (runner->store && runner->has_position && wms_flow_has_begun(runner->flow))
 			set_figures(runner);
 		runner->retries = runner->timeouts = 0;
 		unblock(runner);
