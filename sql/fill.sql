@@ -88,6 +88,12 @@ SELECT wmstream.create_stream('history', $$ SELECT lower(w) AS hour, count(*) AS
 SELECT wmstream.wait('history');
 SELECT count(*), sum(n), min(hour), max(hour) FROM history;
 
+-- The result of another stream, which goes on.
+SELECT wmstream.create_stream('over', 'SELECT id, double + 1 AS more FROM plain', start_from => 'beginning');
+INSERT INTO event (ts, k, v) SELECT timestamptz '2024-01-06 00:00+00' + i * interval '1 min', 'k0', i FROM generate_series(0, 99) i;
+SELECT wmstream.wait('plain');
+SELECT missing, surplus, result FROM oracle.compare('over');
+
 -- A queue table: what the snapshot saw, then what it did not see.
 CREATE TABLE jobs (ts timestamptz, v int);
 INSERT INTO jobs SELECT timestamptz '2024-01-01 00:00+00' + (i * 7919 % 500) * interval '1 min', i FROM generate_series(0, 499) i;

@@ -194,6 +194,7 @@ extern void wms_send_away(WmsRunner *runner, WmsStatus status, XLogRecPtr needs)
 extern XLogRecPtr wms_away_needs(const WmsRunner *runner);
 /* Those that are so far behind that reading WAL again for them would hold up the others. */
 extern void wms_send_laggards(XLogRecPtr read_upto, XLogRecPtr confirmed);
+extern void wms_take_back(WmsRunner *runner);	/* if there is no follower for it */
 /* The follower's part of a turn; true if anything was done.  Does not come back when there is nothing left to do. */
 extern bool wms_follow(void);
 extern bool wms_follow_reads(bool already);	/* is WAL to be read? */

@@ -158,6 +158,20 @@ begin_figures(WmsRunner *runner)
 	set_phase(runner, WMS_PHASE_READING);
 }
 
+/*
+ * A source may be the result of another stream, whose batches are written for readers of WAL only from when its process has heard that
+ * somebody reads them.  One that began before that has ended when its stream can be locked, and the snapshot will see it.
+ */
+static void
+wait_for_writers(const WmsRunner *runner)
+{
+	ListCell   *lc;
+
+	foreach(lc, runner->sources)
+		if (wms_registry_stream(lfirst_oid(lc)))
+			wms_registry_lock(lfirst_oid(lc));
+}
+
 /* In a transaction of its own: the definition must not stay locked for as long as rows are read. */
 static void
 make_flow(WmsRunner *runner)
@@ -172,6 +186,7 @@ make_flow(WmsRunner *runner)
 	wms_runner_make_flow(runner, wms_flow_lock_sources);
 	begin_figures(runner);
 	wms_leave_owner(&scope);
+	wait_for_writers(runner);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 }

@@ -208,6 +208,25 @@ wms_send_laggards(XLogRecPtr read_upto, XLogRecPtr confirmed)
 	}
 }
 
+/* No process can be had for a stream that was sent because it is behind: it is better off here. */
+void
+wms_take_back(WmsRunner *runner)
+{
+	bool		taken = false;
+
+	if (!runner->away || wms_fill_pending(runner->def))
+		return;
+	LWLockAcquire(&wms_shared->lock, LW_EXCLUSIVE);
+	if (wms_shared->followers_short && wms_follower_of(MyDatabaseId, runner->stream) == NULL)
+	{
+		pg_atomic_write_u32(&runner->slot->keeper, WMS_KEEPER_WORKER);
+		taken = true;
+	}
+	LWLockRelease(&wms_shared->lock);
+	if (taken)
+		wms_registry_changed(MyDatabaseId);
+}
+
 /* ---------------------------------------------------------------- a turn of the follower */
 
 bool

@@ -831,6 +831,7 @@ wms_runners_check_retention(XLogRecPtr confirmed)
 		uint64		held = from != InvalidXLogRecPtr && now > from ? now - from : 0;
 
 		wms_fill_forget_filled(runner);
+		wms_take_back(runner);
 		if (limit == 0)
 			continue;
 		warn_of_retention(runner, held, limit);

@@ -175,6 +175,15 @@ $node->safe_psql($db, q{SELECT wmstream.resume('late')});
 has_all($_, 'without a slot for the copy') for qw(late bystander);
 like(slurp_file($node->logfile, $offset), qr/all replication slots are in use/, '... which was tried');
 
+# ---- no process: the worker takes it back
+
+$node->append_conf('postgresql.conf', "max_replication_slots = 10\nmax_worker_processes = 3");
+$node->restart;
+consumes($node, $db, $_) for qw(late bystander);
+fall_behind();
+$node->safe_psql($db, q{SELECT wmstream.resume('late')});
+has_all($_, 'without a process for it') for qw(late bystander);
+
 $node->stop;
 never_crashed($node, 'terminated by signal 9');
 done_testing();
