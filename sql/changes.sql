@@ -250,6 +250,12 @@ TRUNCATE parts_b;
 SELECT why('of_parts');
 SELECT wmstream.resync('of_parts');
 SELECT * FROM oracle.compare('of_parts');
+ALTER TABLE parts_rest REPLICA IDENTITY NOTHING;
+INSERT INTO parts VALUES (3, '2024-01-01 05:00+00', 'c', 'x', 1);
+SELECT why('of_parts');
+ALTER TABLE parts_rest REPLICA IDENTITY FULL;
+SELECT wmstream.resume('of_parts');
+SELECT * FROM oracle.compare('of_parts');
 SELECT wmstream.drop_stream('of_parts', true);
 
 -- Several sources: rows of each are taken back, and none can be truncated alone.

@@ -159,6 +159,7 @@ check_op(Analysis *a, const WmsOpPlan *op)
 	check_no_clock(a, op->input->query);
 }
 
+/* Partitions are looked after like the table itself: the identity is each one's own. */
 static void
 check_identity(Analysis *a, const WmsSourcePlan *source)
 {
@@ -169,6 +170,7 @@ check_identity(Analysis *a, const WmsSourcePlan *source)
 	{
 		Relation	rel = table_open(lfirst_oid(lc), NoLock);
 
+		a->relids = list_append_unique_oid(a->relids, lfirst_oid(lc));
 		if (rel->rd_rel->relkind == RELKIND_RELATION && rel->rd_rel->relreplident != REPLICA_IDENTITY_FULL)
 			wms_no_identity(a, lfirst_oid(lc));
 		table_close(rel, NoLock);
