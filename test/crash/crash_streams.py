@@ -36,7 +36,7 @@ SELECT wmstream.create_queue('{0}');
 COLUMNS = {"event": "new.id, new.era, new.ts, new.device, new.kind, new.amount, new.note", "visit": "new.id, new.era, new.at, new.page, new.ms"}
 WORKER = """SELECT pid FROM pg_catalog.pg_stat_activity WHERE backend_type LIKE 'wmstream%' AND datname = pg_catalog.current_database()"""
 TABLES_IN_USE = """SELECT c.oid::regclass FROM pg_catalog.pg_class c
-                   WHERE relkind = 'r' AND relnamespace IN ('public'::regnamespace, 'wmstream'::regnamespace) ORDER BY relname"""
+                   WHERE relkind = 'r' AND relnamespace IN ('public'::regnamespace, 'wmstream'::regnamespace) AND relname NOT LIKE 'scratch%' ORDER BY relname"""
 AUDIT_TRIGGER = "CREATE TRIGGER audit AFTER INSERT ON audited FOR EACH ROW EXECUTE FUNCTION write_audit()"
 
 Stream = namedtuple("Stream", "name mode owner sources query batch", defaults=[None])   # owner None: the superuser; batch None: the query
