@@ -81,7 +81,7 @@ typedef struct WmsBatch
 	TransactionId *xids;		/* top-level xids of its transactions (to wait for their visibility) */
 	int			refs;
 	bool		existing;		/* not transactions at all: rows that were there before */
-	bool		catalog_changes;	/* its last transaction changed catalogs */
+	TransactionId catalog_xid;	/* its last transaction, if that changed catalogs; else invalid */
 	List	   *created;		/* List of WmsCreated *: streams whose registry row was inserted by its last transaction */
 	struct WmsBatchRows *rows;	/* private */
 } WmsBatch;

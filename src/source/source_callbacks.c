@@ -51,7 +51,7 @@ note_catalog_changes(WmsWal *wal, ReorderBufferTXN *txn)
 		return;
 	if (wal->batch == NULL)
 		wal->batch = wms_batch_make();
-	wal->batch->catalog_changes = true;
+	wal->batch->catalog_xid = txn->xid;
 	wal->batch_ends = true;
 }
 

@@ -21,6 +21,7 @@
  */
 #include "postgres.h"
 
+#include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
@@ -32,8 +33,10 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/pmsignal.h"
+#include "storage/procarray.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
+#include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -46,6 +49,7 @@
 static WmsWal *wal = NULL;
 static WmsSharedWorker *my_slot = NULL;
 static uint64 registry_seen = 0;
+static TransactionId unseen_xid = InvalidTransactionId; /* of the DDL that ended the last batch, while others do not see it */
 static bool registry_distrusted = false;
 
 /* ---------------------------------------------------------------- start */
@@ -246,6 +250,25 @@ see_to_laggards(void)
 		rewind_wal();
 }
 
+/*
+ * Catalogs were changed by a transaction that has been decoded and is not visible yet, which takes microseconds, or as long as a
+ * synchronous standby takes.  Until then nothing more is decoded: a definition may read other tables from there on, and rows of theirs
+ * would be passed over.  What was read of the catalogs meanwhile is read again then.
+ */
+static bool
+catalogs_unseen(void)
+{
+	if (!TransactionIdIsValid(unseen_xid))
+		return false;
+	if (TransactionIdIsInProgress(unseen_xid))
+		return true;
+	unseen_xid = InvalidTransactionId;
+	StartTransactionCommand();
+	InvalidateSystemCaches();
+	CommitTransactionCommand();
+	return false;
+}
+
 /* True if anything was read.  *caught_up: nothing that was flushed when we began is unread. */
 static bool
 decode(bool *caught_up)
@@ -254,13 +277,15 @@ decode(bool *caught_up)
 	XLogRecPtr	flushed = GetFlushRecPtr(NULL);
 
 	*caught_up = false;
-	if (wal == NULL || wms_runners_waiting())
+	if (wal == NULL || catalogs_unseen() || wms_runners_waiting())
 		return false;
 	see_to_laggards();
 	batch = wms_wal_next(wal, wms_max_batch_rows);
 	*caught_up = wms_wal_read_upto(wal) >= flushed;
 	if (batch == NULL)
 		return false;
+	if (TransactionIdIsValid(batch->catalog_xid) && TransactionIdIsInProgress(batch->catalog_xid))
+		unseen_xid = batch->catalog_xid;
 	wms_runners_take(batch);
 	wms_runners_created(batch);
 	wms_batch_unref(batch);
