@@ -15,6 +15,8 @@
 #include "access/xact.h"
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
+#include "miscadmin.h"
+#include "utils/acl.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -49,29 +51,40 @@ append_value(StringInfo text, Form_pg_attribute att, Datum value, bool isnull)
 	appendStringInfoString(text, "...");
 }
 
-/* only_key: other columns are not known, and stand as NULL. */
-static void
-append_row(StringInfo text, TupleDesc desc, HeapTuple tuple, bool only_key)
+/* A column that is shown: one that is there, that is known, and that the stream's owner, who we are, may read. */
+static bool
+shows(const WmsRowShape *shape, int i, bool known, bool reads_all)
 {
-	Datum	   *values = palloc(sizeof(Datum) * desc->natts);
-	bool	   *isnull = palloc(sizeof(bool) * desc->natts);
-	const char *separator = "";
+	if (TupleDescAttr(shape->desc, i)->attisdropped || !known)
+		return false;
+	return reads_all || pg_attribute_aclcheck(shape->relid, i + 1, GetUserId(), ACL_SELECT) == ACLCHECK_OK;
+}
 
-	heap_deform_tuple(tuple, desc, values, isnull);
-	appendStringInfoChar(text, '(');
-	for (int i = 0; i < desc->natts; i++)
+/* With the columns' names where some are left out.  only_key: of the others nothing is known, and they stand as NULL. */
+static void
+append_row(StringInfo text, const WmsRowShape *shape, HeapTuple tuple, bool only_key)
+{
+	int			natts = shape->desc->natts;
+	Datum	   *values = palloc(sizeof(Datum) * natts);
+	bool	   *isnull = palloc(sizeof(bool) * natts);
+	bool		reads_all = pg_class_aclcheck(shape->relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK;
+	const char *separator = "(";
+
+	heap_deform_tuple(tuple, shape->desc, values, isnull);
+	for (int i = 0; i < natts; i++)
 	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
+		Form_pg_attribute att = TupleDescAttr(shape->desc, i);
 
-		if (att->attisdropped || (only_key && isnull[i]))
+		if (!shows(shape, i, !only_key || !isnull[i], reads_all))
 			continue;
 		appendStringInfoString(text, separator);
 		separator = ", ";
-		if (only_key)
+		if (only_key || !reads_all)
 			appendStringInfo(text, "%s=", NameStr(att->attname));
 		append_value(text, att, values[i], isnull[i]);
 	}
-	appendStringInfoChar(text, ')');
+	if (text->len > 0)
+		appendStringInfoChar(text, ')');
 }
 
 /* The row of that number among those that the stream has not consumed. */
@@ -96,9 +109,9 @@ write_row(WmsRunner *runner, const WmsChange *change, StringInfo text)
 	wms_batch_clock_start();
 	MemoryContextSwitchTo(wms_batch_context);
 	if (change->tuple.t_data)
-		append_row(text, change->shape->desc, (HeapTuple) &change->tuple, false);
+		append_row(text, change->shape, (HeapTuple) &change->tuple, false);
 	else
-		append_row(text, change->shape->desc, (HeapTuple) &change->old, change->old_is_key);
+		append_row(text, change->shape, (HeapTuple) &change->old, change->old_is_key);
 	(void) wms_batch_clock_stop();
 	wms_leave_owner(&scope);
 	PopActiveSnapshot();
@@ -119,7 +132,7 @@ describe_row(WmsRunner *runner, WmsBatch *batch, int64 row)
 		if (find_row(runner, batch, row, &change))
 		{
 			write_row(runner, &change, text);
-			ok = true;
+			ok = text->len > 0;
 		}
 	}
 	PG_CATCH();

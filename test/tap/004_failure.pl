@@ -165,6 +165,15 @@ foreach my $case (
 
 $node->append_conf('postgresql.conf', 'wmstream.look_ahead_from = 16384');
 $node->reload;
+
+# Only columns that the owner may read.
+$node->safe_psql($db, q{CREATE TABLE partly (id int, secret text, v int); GRANT SELECT (id, v) ON partly TO plain;
+	SET SESSION AUTHORIZATION plain; SELECT wmstream.create_stream('of_partly', 'SELECT id, 1 / v AS ratio FROM partly')});
+$node->safe_psql($db, q{INSERT INTO partly VALUES (5, 'hidden', 0)});
+becomes($node, $db, 'of_partly', 'failed', 'columns that the owner may not read: failed');
+like(reason('of_partly'), qr/^division by zero, at the row \(id=5, v=0\) of "partly" in/, '... and they are not shown');
+$node->safe_psql($db, q{SELECT wmstream.drop_stream('of_partly')});
+
 $node->safe_psql($db, q{SELECT wmstream.create_stream('unwritten', 'SELECT id, 1 / v AS ratio FROM unwritable')});
 $node->safe_psql($db, q{INSERT INTO unwritable VALUES (1, 0, '5')});
 becomes($node, $db, 'unwritten', 'failed', 'a row whose values cannot be written: failed');
