@@ -599,6 +599,19 @@ wms_runners_take(WmsBatch *batch)
 	}
 }
 
+/* Its batch went well: so it is known to all, too. */
+static void
+is_well(WmsRunner *runner)
+{
+	WmsStatus	status = wms_runner_good_status(runner);
+
+	if (runner->status == status)
+		return;
+	runner->status = status;
+	wms_stream_set_error(runner->slot, NULL);
+	wms_runner_announce(runner);
+}
+
 bool
 wms_runner_run_queue(WmsRunner *runner)
 {
@@ -613,7 +626,7 @@ wms_runner_run_queue(WmsRunner *runner)
 			break;
 		if (runner->queue == NIL)
 			break;
-		runner->status = wms_runner_good_status(runner);
+		is_well(runner);
 		runner->queue = list_delete_first(runner->queue);
 		runner->queue_bytes -= batch->bytes;
 		runner->consumed = NULL;
