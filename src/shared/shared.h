@@ -225,8 +225,11 @@ extern bool wms_mark_lock(bool wait);	/* one transaction at a time marks the dat
 
 /* ---- streams */
 
-/* The slot of a stream of this database, made if create; NULL: none (or, with create, none free: ERROR with the setting). */
+/* The slot of a stream of this database, made if create; NULL: none (or, with create, none free). */
 extern WmsSharedStream *wms_stream_slot(Oid stream, bool create);
+extern WmsSharedStream *wms_stream_slot_private(void);	/* one that nobody else sees, in the current memory context */
+extern void wms_stream_slot_init(WmsSharedStream *slot);
+extern int	wms_stream_slots_free(void);	/* how many no stream has taken */
 extern void wms_stream_slot_free(WmsSharedStream *slot);	/* the store's area must be freed before */
 extern void wms_stream_figures(WmsSharedStream *slot, WmsFigures *copy, char *error);	/* error: WMS_ERROR_LEN bytes or NULL */
 extern void wms_stream_set_figures(WmsSharedStream *slot, const WmsFigures *figures);

@@ -41,9 +41,10 @@ init_worker_slot(WmsSharedWorker *worker)
 	pg_atomic_init_u64(&worker->read_upto, 0);
 }
 
-static void
-init_stream_slot(WmsSharedStream *stream)
+void
+wms_stream_slot_init(WmsSharedStream *stream)
 {
+	memset(stream, 0, sizeof(*stream));
 	LWLockInitialize(&stream->lock, wms_shared->store_tranche);
 	stream->area = DSM_HANDLE_INVALID;
 	stream->root = InvalidDsaPointer;
@@ -74,7 +75,7 @@ init_shared(void)
 
 	wms_shared->nstreams = wms_max_streams;
 	for (int i = 0; i < wms_shared->nstreams; i++)
-		init_stream_slot(&wms_shared->streams[i]);
+		wms_stream_slot_init(&wms_shared->streams[i]);
 }
 
 /* In the postmaster, and where processes do not inherit its memory in each of them. */

@@ -4,7 +4,8 @@
  *
  * A stream's slot is made by its worker and outlives that process: the next
  * worker finds the same slot, and with it the store's area, which it frees or loads
- * anew.  It is given back when the stream is dropped.
+ * anew.  It is given back when the stream is dropped.  Where all are in use, a worker holds its stream by a slot in memory of its own,
+ * which nobody else finds, and does not run it.
  *
  * Finding a slot needs wms_shared->lock shared, making or freeing one needs it
  * exclusive.  A caller that is not the stream's worker may lose the slot to another stream
@@ -102,12 +103,6 @@ find_or_take_slot(Oid stream)
 			take_slot(slot, MyDatabaseId, stream);
 	}
 	LWLockRelease(&wms_shared->lock);
-
-	if (slot == NULL)
-		ereport(ERROR,
-				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
-				 errmsg("all %d places for streams are in use", wms_shared->nstreams),
-				 errhint("Set wmstream.max_streams to at least %d and restart the server.", wms_shared->nstreams + 1)));
 	return slot;
 }
 
@@ -122,6 +117,28 @@ wms_stream_slot(Oid stream, bool create)
 	LWLockRelease(&wms_shared->lock);
 
 	return slot != NULL || !create ? slot : find_or_take_slot(stream);
+}
+
+WmsSharedStream *
+wms_stream_slot_private(void)
+{
+	WmsSharedStream *slot = palloc(sizeof(WmsSharedStream));
+
+	wms_stream_slot_init(slot);
+	blank_figures(&slot->figures);
+	return slot;
+}
+
+int
+wms_stream_slots_free(void)
+{
+	int			n = 0;
+
+	LWLockAcquire(&wms_shared->lock, LW_SHARED);
+	for (int i = 0; i < wms_shared->nstreams; i++)
+		n += !wms_shared->streams[i].in_use;
+	LWLockRelease(&wms_shared->lock);
+	return n;
 }
 
 void

@@ -260,16 +260,26 @@ analyse(Creation *creation)
 		tell_of_rows_there(plan);
 }
 
+/* Streams of this database that have no place in shared memory yet, those of this transaction among them. */
+static int
+streams_without_place(void)
+{
+	int			n = 0;
+	ListCell   *lc;
+
+	foreach(lc, wms_registry_streams())
+		n += wms_stream_slot(((WmsStreamDef *) lfirst(lc))->stream, false) == NULL;
+	return n;
+}
+
 /* The worker takes the places; here is only looked whether there will be some, so that a user hears of it at once. */
 static void
 check_room(void)
 {
-	bool		stream_free = false;
+	bool		stream_free = wms_stream_slots_free() > streams_without_place();
 	bool		worker_free = wms_workers_in_use(false) < wms_max_workers;
 
 	LWLockAcquire(&wms_shared->lock, LW_SHARED);
-	for (int i = 0; i < wms_shared->nstreams && !stream_free; i++)
-		stream_free = !wms_shared->streams[i].in_use;
 	worker_free = worker_free || wms_worker_of(MyDatabaseId) != NULL;
 	LWLockRelease(&wms_shared->lock);
 

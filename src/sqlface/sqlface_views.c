@@ -347,6 +347,8 @@ reason_of(const WmsStreamDef *def, const LiveStream *live, WmsStatus status)
 	if (status == WMS_STARTING && !live->has_worker && is_short)
 		return psprintf("no background worker is free: raise max_worker_processes (now %d) or wmstream.max_workers (now %d)",
 						max_worker_processes, wms_max_workers);
+	if (status == WMS_STARTING && live->has_worker && !live->in_shared && wms_stream_slots_free() == 0)
+		return psprintf("all %d places for streams are in use: raise wmstream.max_streams, or drop a stream", wms_shared->nstreams);
 	return def->reason;
 }
 

@@ -74,6 +74,7 @@ typedef struct WmsRunner
 	bool		came_home;		/* it was the follower's until now */
 	XLogRecPtr	sent_at;		/* the position with which it was sent to a follower last: not twice for the same */
 	bool		away;			/* the follower's, or the worker's if we are that: not ours to touch */
+	bool		placeless;		/* shared memory has no slot for it: it does not run, slot is our own */
 	bool		fresh;			/* it begins anew in the transaction that is going on */
 	WmsFillRows *fill_rows;		/* being filled: existing rows, once they are read; in fill_context */
 	bool		fill_cleared;	/* and what they replace is gone: they may be fed */
@@ -234,6 +235,7 @@ extern XLogRecPtr wms_runners_needed(XLogRecPtr read_upto);
 /* Is there a stream that reads the WAL?  running: and that runs. */
 extern bool wms_runners_read_wal(bool running);
 extern void wms_runners_check_retention(XLogRecPtr confirmed);	/* where the slot stands */
+extern void wms_runners_seek_places(void);
 extern bool wms_runners_behind(void);
 /* Where reading again has to begin for those that are. */
 extern XLogRecPtr wms_runners_rewind_to(XLogRecPtr read_upto);

@@ -333,6 +333,7 @@ rest(bool active, bool again)
 	if (TimestampDifferenceExceeds(last_check, now, WAL_CHECK_MS))
 	{
 		last_check = now;
+		wms_runners_seek_places();
 		if (!OidIsValid(wms_follows))
 			wms_runners_check_retention(wal ? MyReplicationSlot->data.confirmed_flush : InvalidXLogRecPtr);
 	}

@@ -13,6 +13,9 @@
  * that was paused, failed or is new: it needs a rewind, after which batches come again from its position on, and
  * the others skip what they have had.
  *
+ * A stream for which shared memory has no slot (wmstream.max_streams is less than there are) does not run, but is held as a paused one
+ * is, so that it goes on from where it was when there is one.  The other streams do not notice.
+ *
  * A runner whose sources are queue tables takes no part in that: it reads its queues by itself (worker_queue.c), when it has
  * nothing queued, and is never behind.
  *
@@ -54,7 +57,7 @@ static List *waiting = NIL;		/* Waiting *, in wms_worker_context */
 bool
 wms_runner_runs(const WmsRunner *runner)
 {
-	return !runner->away && (runner->status == WMS_STARTING || runner->status == WMS_RUNNING ||
+	return !runner->away && !runner->placeless && (runner->status == WMS_STARTING || runner->status == WMS_RUNNING ||
 							 runner->status == WMS_BACKFILLING || runner->status == WMS_BLOCKED);
 }
 
@@ -178,6 +181,9 @@ add_runner(Oid stream)
 	runner->def_context = AllocSetContextCreate(context, "wmstream definition", ALLOCSET_SMALL_SIZES);
 	runner->fill_context = AllocSetContextCreate(context, "wmstream fill", ALLOCSET_SMALL_SIZES);
 	runner->slot = wms_stream_slot(stream, true);
+	runner->placeless = runner->slot == NULL;
+	if (runner->placeless)
+		runner->slot = wms_stream_slot_private();
 	runner->status = WMS_STARTING;
 	runner->progress.watermark = runner->progress.gone_upto = WMS_TIME_MIN;
 	for (int i = 0; i < WMS_MAX_SOURCES; i++)
@@ -219,7 +225,7 @@ remove_runner(WmsRunner *runner)
 {
 	wms_runners = list_delete_ptr(wms_runners, runner);
 	wms_runner_unload(runner);
-	if (!runner->away && !OidIsValid(wms_follows))
+	if (!runner->away && !runner->placeless && !OidIsValid(wms_follows))
 	{
 		wms_store_free_area(runner->slot);
 		wms_stream_slot_free(runner->slot);
@@ -309,12 +315,26 @@ note_command(WmsRunner *runner, const WmsStreamDef *before, XLogRecPtr now)
 		runner->command_after = now;
 }
 
+/* True: it had no place, and has one now. */
+static bool
+find_place(WmsRunner *runner)
+{
+	WmsSharedStream *slot = runner->placeless ? wms_stream_slot(runner->stream, true) : NULL;
+
+	if (slot == NULL)
+		return false;
+	pfree(runner->slot);
+	runner->slot = slot;
+	runner->placeless = false;
+	return true;
+}
+
 /* The row as it is now.  True: the stream was not ours before, or not there. */
 static bool
 take_row(WmsRunner *runner, const WmsStreamDef *def)
 {
 	bool		was_away = runner->away;
-	bool		is_new = (runner->def == NULL || was_away);
+	bool		is_new = (find_place(runner) || runner->def == NULL || was_away);
 	MemoryContext old;
 
 	runner->def = copy_def(def, runner->def_context);
@@ -335,6 +355,19 @@ take_row(WmsRunner *runner, const WmsStreamDef *def)
 	return is_new;
 }
 
+/* Without a place: what it has not consumed is held for it, whatever it is to do. */
+static void
+hold(WmsRunner *runner)
+{
+	const WmsStreamDef *def = runner->def;
+
+	runner->behind = !def->reads_queues;
+	if (def->foreign)
+		runner->status = WMS_RESTORED;
+	else
+		runner->status = wants_to_run(def) ? WMS_STARTING : def->status;
+}
+
 static void
 take_definition(WmsRunner *runner, const WmsStreamDef *def, XLogRecPtr now)
 {
@@ -346,7 +379,9 @@ take_definition(WmsRunner *runner, const WmsStreamDef *def, XLogRecPtr now)
 	is_new = take_row(runner, def);
 	if ((is_new || before.foreign) && !def->foreign)
 		learn_position(runner);
-	if (runner->away)
+	if (runner->placeless)
+		hold(runner);
+	if (runner->away || runner->placeless)
 		return;
 	if (!OidIsValid(wms_follows) && wants_to_run(def) && wms_fill_pending(def))
 	{
@@ -853,6 +888,17 @@ wms_runners_check_retention(XLogRecPtr confirmed)
 							psprintf("it held back more WAL than wmstream.max_retained_wal (%d MB) allows. "
 									 "Rebuild the stream with wmstream.resync().", wms_max_retained_wal));
 	}
+}
+
+/* Another database may have given back a place that a stream of ours waits for. */
+void
+wms_runners_seek_places(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+		if (((WmsRunner *) lfirst(lc))->placeless && wms_stream_slots_free() > 0)
+			wms_registry_distrust();
 }
 
 /* Does a stream that can go on miss batches? */

@@ -142,6 +142,57 @@ works_now($node, 'db', 'the place taken again');
 never_crashed($node);
 $node->stop;
 
+# ---- more streams than places: some wait for one, lose nothing, and disturb nobody
+
+sub has_all
+{
+	my ($node, $stream, $source, $name) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	$node->safe_psql('db', "SELECT wmstream.wait('$stream')");
+	is_sql($node, 'db', "SELECT count(*) FROM ((TABLE $source EXCEPT ALL TABLE $stream) UNION ALL (TABLE $stream EXCEPT ALL TABLE $source)) x", '0', $name);
+	return;
+}
+
+sub restart_with_places
+{
+	my ($node, $places) = @_;
+
+	$node->append_conf('postgresql.conf', "wmstream.max_streams = $places\n");
+	$node->restart;
+	return;
+}
+
+my $waiting = q{SELECT count(*) FROM wmstream.streams WHERE status = 'starting' AND reason LIKE '%wmstream.max_streams%'};
+
+$node = new_node('few_places', "wmstream.max_streams = 4\n");
+make_database($node, 'db');
+$node->safe_psql('db', q{CREATE TABLE event (id int); CREATE TABLE line (id int)});
+$node->safe_psql('db', q{SELECT wmstream.create_queue('line', "trim" => true)});
+fails_like($node, 'db', q{SELECT wmstream.create_stream('many' || i, 'SELECT id FROM event') FROM generate_series(1, 5) i}, [qr/wmstream\.max_streams/],
+	'more streams than places in one transaction');
+$node->safe_psql('db', qq{SELECT wmstream.create_stream('copy$_', 'SELECT id FROM event')}) for 1 .. 3;
+$node->safe_psql('db', q{SELECT wmstream.create_stream('lines', 'SELECT id FROM line')});
+$node->safe_psql('db', 'INSERT INTO event VALUES (1)');
+has_all($node, "copy$_", 'event', "copy$_ has its row") for 1 .. 3;
+
+restart_with_places($node, 1);
+polls($node, 'db', "SELECT ($waiting) = 3", 'three of four streams wait for a place, and say so');
+$node->safe_psql('db', q{INSERT INTO event VALUES (2); INSERT INTO line VALUES (2)});
+my $running = $node->safe_psql('db', q{SELECT stream FROM wmstream.streams WHERE status <> 'starting'});
+has_all($node, $running, $running eq 'lines' ? 'line' : 'event', 'the one that has a place goes on');
+$node->safe_psql('db', "SELECT wmstream.drop_stream('$running', true)");
+polls($node, 'db', "SELECT ($waiting) = 2", 'its place goes to another one');
+$node->safe_psql('db', q{INSERT INTO event VALUES (3)});
+
+restart_with_places($node, 4);
+$node->safe_psql('db', q{INSERT INTO event VALUES (4)});
+has_all($node, "copy$_", 'event', "copy$_ has all rows") for grep { "copy$_" ne $running } 1 .. 3;
+$node->safe_psql('db', q{SELECT wmstream.wait('lines')}) if $running ne 'lines';
+is_sql($node, 'db', q{SELECT id FROM lines}, '2', 'a queue keeps its rows for a stream that waits') if $running ne 'lines';
+never_crashed($node);
+$node->stop;
+
 # Either create_stream fails and names the setting, or it succeeds and the stream's reason names it.
 sub names_setting
 {
