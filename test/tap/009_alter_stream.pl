@@ -19,8 +19,10 @@ $node->safe_psql($db, q{
 	CREATE TABLE event (id bigint GENERATED ALWAYS AS IDENTITY, ts timestamptz, k int);
 	CREATE SEQUENCE number;
 
-	-- Times go on by 10 seconds a transaction and come up to 2 minutes out of order, some without a time.
+	-- Times go on by 10 seconds a transaction and come up to 2 minutes out of order, some without a time. Transactions commit in the order of
+	-- their numbers: one that stood still in between, on a busy machine, would come any time late.
 	CREATE FUNCTION put() RETURNS void LANGUAGE sql AS $$
+		SELECT pg_advisory_xact_lock(2);
 		INSERT INTO event (ts, k)
 		SELECT CASE WHEN random() > 0.01 THEN timestamptz '2024-01-01 00:00+00' + n * interval '10 seconds' - random() * interval '2 minutes' END, (random() * 3)::int
 		FROM   generate_series(1, 10), (SELECT nextval('number') AS n) s $$;
