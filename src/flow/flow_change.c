@@ -399,6 +399,8 @@ wms_flow_truncate(WmsFlow *flow, FlowSource *source, const WmsChange *change)
 
 		while (op->retracts && wms_state_next_bucket(flow->store, &bucket))
 			empty_bucket(op, &bucket);
+		/* a key that comes again in this batch is another entry than the one that went with its bucket */
+		memset(op->recent, 0, sizeof(op->recent));
 	}
 	MemoryContextSwitchTo(old);
 }
