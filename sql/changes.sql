@@ -192,6 +192,34 @@ SELECT * FROM oracle.compare('completed');
 SELECT * FROM oracle.compare('all_rows');
 TABLE all_rows;
 
+-- TRUNCATE between rows of one transaction, and of one group: those before it go, those after it count.
+CREATE TABLE emptied (ts timestamptz NOT NULL, g int, n int);
+ALTER TABLE emptied REPLICA IDENTITY FULL;
+SELECT wmstream.create_stream('after_it', $$
+  SELECT lower(w) AS hour, g, count(*) AS n, sum(n) AS total FROM emptied, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '10 minutes') GROUP BY w, g$$,
+  on_change => 'retract');
+SELECT wmstream.create_stream('after_it_slid', $$
+  SELECT lower(w) AS hour, g, count(*) AS n, array_agg(n) AS all_n FROM emptied, wmstream.window(ts, '1 hour', '20 minutes') AS w WHERE wmstream.watermark(ts, '10 minutes') GROUP BY w, g$$,
+  on_change => 'retract');
+BEGIN;
+INSERT INTO emptied VALUES ('2024-01-01 00:01+00', 1, 1), ('2024-01-01 00:02+00', 2, 2);
+TRUNCATE emptied;
+INSERT INTO emptied VALUES ('2024-01-01 00:03+00', 1, 4), ('2024-01-01 00:04+00', 3, 8);
+TRUNCATE emptied;
+INSERT INTO emptied VALUES ('2024-01-01 00:05+00', 1, 16), ('2024-01-01 00:06+00', 3, 32);
+COMMIT;
+SELECT * FROM oracle.compare('after_it', 'hour + interval ''1 hour'' <= $1');
+SELECT * FROM oracle.compare('after_it_slid', 'hour + interval ''1 hour'' <= $1');
+BEGIN;
+INSERT INTO emptied VALUES ('2024-01-01 00:07+00', 1, 64);
+TRUNCATE emptied;
+INSERT INTO emptied VALUES ('2024-01-01 00:08+00', 1, 128), ('2024-01-01 00:08+00', 2, 256);
+COMMIT;
+INSERT INTO emptied VALUES ('2024-01-01 03:00+00', 1, 512);
+SELECT * FROM oracle.compare('after_it', 'hour + interval ''1 hour'' <= $1');
+SELECT * FROM oracle.compare('after_it_slid', 'hour + interval ''1 hour'' <= $1');
+SELECT * FROM after_it ORDER BY hour, g;
+
 -- Options that cannot be had, and what cannot be taken back.
 SELECT wmstream.alter_stream('appended', 'on_change', 'ignore');
 \echo :SQLSTATE

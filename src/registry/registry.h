@@ -120,6 +120,7 @@ extern bool wms_registry_exists(void);
 
 /* Until the transaction ends nobody else changes this stream nor runs a batch of it.  Waits. */
 extern void wms_registry_lock(Oid stream);
+extern bool wms_registry_try_lock(Oid stream);	/* the same without waiting; false: somebody has it */
 /* Until the transaction ends nobody changes this stream.  Never waits; false: somebody does just now. */
 extern bool wms_registry_hold(Oid stream);
 
@@ -187,6 +188,8 @@ extern void wms_drop_definition(const WmsStreamDef *def, bool results);
 
 /* Tables that the definition reads, itself or through views (which are among them). */
 extern List *wms_definition_reads(Oid view);
+/* The same without waiting for a lock; false: there may be more, behind a view that somebody is changing. */
+extern bool wms_definition_reads_now(Oid view, List **relids);
 /* Are rows of its result updated or deleted after they were written? */
 extern bool wms_stream_changes_rows(const WmsStreamDef *def);
 /* Does the stream write into one of these tables: its result, its late table? */

@@ -7,6 +7,9 @@
  *
  * What a stream writes, into its result or its late table, must be decoded only if some definition reads it: as that table, or as the
  * partitioned table that it is a part of.
+ *
+ * A view that somebody is dropping or replacing is locked until that transaction ends.  The worker waits for nobody, so it asks for what can be
+ * known now.
  */
 #include "postgres.h"
 
@@ -15,6 +18,7 @@
 #include "catalog/pg_class.h"
 #include "nodes/nodeFuncs.h"
 #include "rewrite/rewriteHandler.h"
+#include "storage/lmgr.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
 
@@ -25,6 +29,8 @@ typedef struct Reach
 {
 	List	   *relids;
 	int			done;
+	bool		no_wait;		/* for a lock */
+	bool		missed;			/* a view was locked by somebody else */
 } Reach;
 
 static bool
@@ -51,8 +57,14 @@ find_relations(Node *node, void *arg)
 static void
 look_into_view(Reach *reach, Oid relid)
 {
-	Relation	view = try_relation_open(relid, AccessShareLock);
+	Relation	view;
 
+	if (reach->no_wait && !ConditionalLockRelationOid(relid, AccessShareLock))
+	{
+		reach->missed = true;
+		return;
+	}
+	view = try_relation_open(relid, reach->no_wait ? NoLock : AccessShareLock);
 	if (view == NULL)
 		return;
 	if (view->rd_rel->relkind == RELKIND_VIEW)
@@ -75,20 +87,36 @@ look_into(Reach *reach, Oid relid)
 		reach->relids = list_append_unique_oid(reach->relids, def->view);
 }
 
+static void
+follow_views(Reach *reach, Oid view)
+{
+	look_into_view(reach, view);
+	while (reach->done < list_length(reach->relids))
+	{
+		Oid			next = list_nth_oid(reach->relids, reach->done++);
+
+		if (get_rel_relkind(next) == RELKIND_VIEW)
+			look_into_view(reach, next);
+	}
+}
+
 List *
 wms_definition_reads(Oid view)
 {
-	Reach		reach = {NIL, 0};
+	Reach		reach = {NIL};
 
-	look_into_view(&reach, view);
-	while (reach.done < list_length(reach.relids))
-	{
-		Oid			next = list_nth_oid(reach.relids, reach.done++);
-
-		if (get_rel_relkind(next) == RELKIND_VIEW)
-			look_into_view(&reach, next);
-	}
+	follow_views(&reach, view);
 	return reach.relids;
+}
+
+bool
+wms_definition_reads_now(Oid view, List **relids)
+{
+	Reach		reach = {NIL,.no_wait = true};
+
+	follow_views(&reach, view);
+	*relids = reach.relids;
+	return !reach.missed;
 }
 
 /* Is the table, or one that it is a partition of, among these? */
@@ -124,7 +152,7 @@ wms_stream_writes(const WmsStreamDef *def, const List *relids)
 bool
 wms_definition_reaches(Oid view, Oid relid)
 {
-	Reach		reach = {NIL, 0};
+	Reach		reach = {NIL};
 
 	look_into_view(&reach, view);
 	while (reach.done < list_length(reach.relids))

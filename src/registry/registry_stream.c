@@ -503,6 +503,12 @@ wms_registry_lock(Oid stream)
 }
 
 bool
+wms_registry_try_lock(Oid stream)
+{
+	return ConditionalLockDatabaseObject(wms_relation_oid(STREAM_TABLE), stream, 0, ExclusiveLock);
+}
+
+bool
 wms_registry_hold(Oid stream)
 {
 	return ConditionalLockDatabaseObject(wms_relation_oid(STREAM_TABLE), stream, 0, RowExclusiveLock);

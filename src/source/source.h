@@ -199,6 +199,7 @@ typedef struct WmsQueueFind
 	int			room;
 	int			ntids;
 	Oid			owner;			/* of the table */
+	bool		has_effects;	/* deleting them may do something to other tables, by triggers (foreign keys too) or rules */
 } WmsQueueFind;
 
 /* As the active snapshot sees it; errors as above. */

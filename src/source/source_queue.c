@@ -397,6 +397,7 @@ wms_queue_find(Oid queue, WmsQueueFind *find)
 
 	open_cursor(&cursor, queue);
 	find->owner = cursor.table->rd_rel->relowner;
+	find->has_effects = cursor.table->rd_rel->relhastriggers || cursor.table->rd_rel->relhasrules;
 	find->ntids = 0;
 	set_range(keys, find->from, find->upto);
 	begin_scan(&reading, &cursor, keys, 2);

@@ -248,6 +248,7 @@ extern void wms_runners_retry(void);
 extern void wms_runners_consumed(XLogRecPtr read_upto);
 /* Milliseconds until the next thing that the clock asks for, at most max. */
 extern long wms_runners_next_timer(long max);
+extern bool wms_runner_is_free(const WmsRunner *runner);
 extern void wms_runner_fail(WmsRunner *runner, WmsStatus status, const char *reason);
 extern void wms_runners_lost(const char *reason);
 

@@ -573,11 +573,15 @@ skip_row(WmsRunner *runner, const ErrorData *edata, int64 row)
 	MemoryContextSwitchTo(old);
 }
 
+/* While somebody is changing the stream the others do not wait for that: then it is tried again. */
 static void
 fail(WmsRunner *runner, const ErrorData *edata, const char *reason)
 {
 	drop_flow(runner);
-	wms_runner_fail(runner, edata->sqlerrcode == ERRCODE_DATA_CORRUPTED ? WMS_NEEDS_RESYNC : WMS_FAILED, reason);
+	if (!wms_runner_is_free(runner))
+		block(runner, reason);
+	else
+		wms_runner_fail(runner, edata->sqlerrcode == ERRCODE_DATA_CORRUPTED ? WMS_NEEDS_RESYNC : WMS_FAILED, reason);
 }
 
 static void

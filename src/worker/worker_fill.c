@@ -387,16 +387,17 @@ static bool
 forget_filled(WmsRunner *runner, void *arg)
 {
 	const WmsStreamDef *now;
+	bool		locked;
 
 	StartTransactionCommand();
 	PushActiveSnapshot(GetTransactionSnapshot());
-	wms_registry_lock(runner->stream);
-	now = wms_registry_stream(runner->stream);
+	locked = wms_registry_try_lock(runner->stream);
+	now = locked ? wms_registry_stream(runner->stream) : NULL;
 	if (now && now->view == runner->def->view && now->fill == WMS_FILL_FILLED)
 		wms_registry_set_fill(runner->stream, WMS_FILL_NONE, 0, NULL);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
-	return true;
+	return locked;
 }
 
 void

@@ -152,6 +152,7 @@ write_position(WmsRunner *runner, XLogRecPtr position)
 	WmsBatch   *batch = wms_batch_of_position(position);
 	bool		done = wms_run_batch(runner, batch, WMS_TIME_MIN);
 
+	runner->consumed = NULL;	/* another one may come to lie there */
 	wms_batch_unref(batch);
 	return done;
 }

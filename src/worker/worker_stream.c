@@ -21,6 +21,8 @@
  *
  * Commands (pause, resume, alter, advance) apply at a batch boundary when everything that committed before
  * the command was noticed has been consumed, so their order against the rows is the one the user saw.
+ *
+ * A transaction that is changing a stream may stay open for ever, and holds up that stream only: nothing here waits for its locks.
  */
 #include "postgres.h"
 
@@ -51,6 +53,7 @@ typedef struct Waiting
 
 List	   *wms_runners = NIL;
 static List *waiting = NIL;		/* Waiting *, in wms_worker_context */
+static bool feeding_unknown = false;	/* a definition could not be looked into */
 
 /* ---------------------------------------------------------------- status */
 
@@ -98,6 +101,20 @@ wms_runner_unload(WmsRunner *runner)
 		wms_flow_free(runner->flow);
 	runner->flow = NULL;
 	wms_fill_drop(runner);
+}
+
+/* Nobody is changing the stream just now, so that its status can be written without waiting.  Outside a transaction. */
+bool
+wms_runner_is_free(const WmsRunner *runner)
+{
+	MemoryContext old = CurrentMemoryContext;
+	bool		is_free;
+
+	StartTransactionCommand();
+	is_free = wms_registry_try_lock(runner->stream);
+	CommitTransactionCommand();
+	MemoryContextSwitchTo(old);
+	return is_free;
 }
 
 /* The stream stops, durably, with a reason that its owner reads in the views.  Outside a transaction. */
@@ -437,20 +454,27 @@ remove_gone_runners(void)
 		free_orphans();
 }
 
-/* Which of our streams write what others, whosesoever, read. */
+/* Which of our streams write what others, whosesoever, read.  A definition that is locked just now may read them all. */
 static void
 note_feeding(List *defs)
 {
 	List	   *read = NIL;
 	ListCell   *lc;
 
+	feeding_unknown = false;
 	foreach(lc, defs)
-		read = list_concat_unique_oid(read, wms_definition_reads(((WmsStreamDef *) lfirst(lc))->view));
+	{
+		List	   *reads;
+
+		if (!wms_definition_reads_now(((WmsStreamDef *) lfirst(lc))->view, &reads))
+			feeding_unknown = true;
+		read = list_concat_unique_oid(read, reads);
+	}
 	foreach(lc, wms_runners)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
-		runner->feeds = !runner->gone && wms_stream_writes(runner->def, read);
+		runner->feeds = !runner->gone && (feeding_unknown || wms_stream_writes(runner->def, read));
 	}
 }
 
@@ -872,6 +896,8 @@ wms_runners_check_retention(XLogRecPtr confirmed)
 	uint64		limit = (uint64) wms_max_retained_wal * 1024 * 1024;
 	ListCell   *lc;
 
+	if (feeding_unknown)
+		wms_registry_distrust();	/* looked at again, but not at every turn */
 	foreach(lc, wms_runners)
 	{
 		WmsRunner  *runner = lfirst(lc);
@@ -883,7 +909,7 @@ wms_runners_check_retention(XLogRecPtr confirmed)
 		if (limit == 0)
 			continue;
 		warn_of_retention(runner, held, limit);
-		if (held > limit)
+		if (held > limit && wms_runner_is_free(runner))
 			wms_runner_fail(runner, WMS_NEEDS_RESYNC,
 							psprintf("it held back more WAL than wmstream.max_retained_wal (%d MB) allows. "
 									 "Rebuild the stream with wmstream.resync().", wms_max_retained_wal));

@@ -4,7 +4,8 @@
  *
  * A queue with trim loses the rows that every stream that reads it has had, by its durable position.  One round looks at one
  * queue: it collects up to TRIM_ROWS such rows by the index, from its lower end on, and deletes them by an ordinary statement, as the
- * owner of the queue, in one short transaction.  That blocks neither writers nor dumps; triggers and foreign keys do what they do.
+ * owner of the queue, in one short transaction.  That blocks neither writers nor dumps; triggers, rules and foreign keys do what they do, to tables
+ * that streams may read: the deletion is decoded where there are such.
  * Rows of a transaction that some stream has not seen yet stay, and hold nothing else up.
  *
  * A stream that is to be filled with existing rows holds all of them.  Which streams read a queue is asked of the registry in the same transaction: a stream that was made just now, and is
@@ -12,7 +13,8 @@
  * whatever happens (restored, needs_resync) hold nothing.
  *
  * Rounds come every second, at once after one that found its fill, and seldom where there is nothing to do or an error stands in the way,
- * which goes to the server's log.
+ * which goes to the server's log.  Code of the queue's owner that takes until batch_timeout has to wait longer each time, or it would take most of
+ * the worker's time.
  */
 #include "postgres.h"
 
@@ -22,6 +24,7 @@
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "replication/origin.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
@@ -35,6 +38,7 @@
 #define FIRST_WAIT_MS 1000
 #define LAST_WAIT_MS 30000
 #define ERROR_WAIT_MS 60000
+#define LAST_SLOW_WAIT_MS 3600000
 
 /* What is remembered of a queue from round to round. */
 typedef struct Trimmed
@@ -42,6 +46,7 @@ typedef struct Trimmed
 	Oid			queue;
 	TimestampTz next_at;
 	int			wait_ms;
+	int			slow_wait_ms;	/* after batch_timeout; 0: the last round did not take so long */
 	uint64		below;			/* nothing before this transaction is left */
 	bool		present;		/* it is a queue still */
 } Trimmed;
@@ -67,22 +72,28 @@ position_of(const WmsStreamDef *def)
 	return def->begins_after;
 }
 
-/* Positions (const WmsSeen *) of the streams that may still want rows of the queue; *readers: there are streams at all. */
+/*
+ * Positions (const WmsSeen *) of the streams that may still want rows of the queue; NIL: there are none, or it cannot be known, as somebody is just
+ * changing a definition.
+ */
 static List *
-positions_in(Oid queue, bool *readers)
+positions_in(Oid queue)
 {
 	static const WmsSeen nothing = {0};
 	List	   *positions = NIL;
 	ListCell   *lc;
 
-	*readers = false;
 	foreach(lc, wms_registry_streams())
 	{
 		WmsStreamDef *def = lfirst(lc);
+		List	   *reads;
 
-		if (!def->reads_queues || get_rel_relkind(def->view) != RELKIND_VIEW || !wms_definition_reaches(def->view, queue))
+		if (!def->reads_queues || get_rel_relkind(def->view) != RELKIND_VIEW)
 			continue;
-		*readers = true;
+		if (!wms_definition_reads_now(def->view, &reads))
+			return NIL;
+		if (!list_member_oid(reads, queue))
+			continue;
 		if (wms_fill_pending(def))
 			return list_make1(unconstify(WmsSeen *, &nothing));	/* it wants all rows that there are */
 		if (def->status != WMS_RESTORED && def->status != WMS_NEEDS_RESYNC)
@@ -173,14 +184,13 @@ trim_some(Trimmed *t)
 {
 	ItemPointerData *tids = palloc(sizeof(ItemPointerData) * TRIM_ROWS);
 	WmsQueueFind find = {.from = t->below,.tids = tids,.room = TRIM_ROWS,.wanted = had_by_all};
-	bool		readers;
 	List	   *positions;
 
 	StartTransactionCommand();
 	SetCurrentStatementStartTimestamp();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	MemoryContextSwitchTo(wms_batch_context);
-	positions = positions_in(t->queue, &readers);
+	positions = positions_in(t->queue);
 	if (positions != NIL)
 	{
 		find.upto = had_upto(positions);
@@ -188,6 +198,8 @@ trim_some(Trimmed *t)
 		wms_queue_find(t->queue, &find);
 		if (find.ntids > 0)
 		{
+			if (find.has_effects)
+				replorigin_session_origin = InvalidRepOriginId;
 			delete_rows(t->queue, find.owner, tids, find.ntids);
 			WMS_POINT("queue-trimmed");
 		}
@@ -208,11 +220,11 @@ note_error(Trimmed *t)
 	EmitErrorReport();
 	FlushErrorState();
 	AbortOutOfAnyTransaction();
-	(void) wms_batch_clock_stop();
-	t->wait_ms = ERROR_WAIT_MS;
+	t->slow_wait_ms = wms_batch_clock_stop() ? Min(Max(t->slow_wait_ms * 2, ERROR_WAIT_MS), LAST_SLOW_WAIT_MS) : 0;
+	t->wait_ms = Max(t->slow_wait_ms, ERROR_WAIT_MS);
 	ereport(LOG,
 			(errmsg("rows of queue with OID %u could not be deleted", t->queue),
-			 errhint("It is tried again in %d seconds. DELETE of its owner must be possible.", ERROR_WAIT_MS / 1000)));
+			 errhint("It is tried again in %d seconds. DELETE of its owner must be possible.", t->wait_ms / 1000)));
 }
 
 static void
@@ -223,6 +235,7 @@ trim_one(Trimmed *t)
 	PG_TRY();
 	{
 		n = trim_some(t);
+		t->slow_wait_ms = 0;
 		t->wait_ms = n == TRIM_ROWS ? 0 : n > 0 ? FIRST_WAIT_MS : Min(Max(t->wait_ms, FIRST_WAIT_MS) * 2, LAST_WAIT_MS);
 	}
 	PG_CATCH();
@@ -231,6 +244,7 @@ trim_one(Trimmed *t)
 	}
 	PG_END_TRY();
 	wms_after_owner();
+	replorigin_session_origin = DoNotReplicateId;
 	t->next_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), t->wait_ms);
 	MemoryContextReset(wms_batch_context);
 }
