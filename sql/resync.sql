@@ -53,6 +53,22 @@ SELECT * FROM oracle.compare('by_hour', 'hour + interval ''1 hour'' <= $1');
 SELECT * FROM oracle.compare('upper_only', 'until <= $1');
 SELECT missing, surplus FROM oracle.compare('as_range');
 
+-- The zone's name in other date styles, IST say, is that of another zone too; a month may stand first or second.
+SET TimeZone = 'Asia/Kolkata';
+SET DateStyle = 'SQL, DMY';
+SELECT wmstream.create_stream('elsewhere', $$ SELECT lower(w) AS hour, k, count(*) AS n, sum(v) AS total FROM event, wmstream.window(ts, '1 hour') AS w
+  WHERE wmstream.watermark(ts, '10 min') GROUP BY w, k $$, start_from => 'beginning');
+SELECT wmstream.wait('elsewhere');
+RESET DateStyle;
+RESET TimeZone;
+UPDATE elsewhere SET n = -1;
+SELECT wmstream.resync('elsewhere', '2024-01-01 03:00+00');
+SELECT wmstream.wait('elsewhere');
+SELECT max(hour) FILTER (WHERE n = -1) AS last_kept, min(hour) FILTER (WHERE n <> -1) AS first_new, count(*) FILTER (WHERE n = -1) AS kept FROM elsewhere;
+SELECT wmstream.resync('elsewhere');
+SELECT * FROM oracle.compare('elsewhere', 'hour + interval ''1 hour'' <= $1');
+SELECT wmstream.drop_stream('elsewhere', true);
+
 -- Refused.
 SELECT wmstream.resync(NULL);
 \echo :SQLSTATE

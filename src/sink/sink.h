@@ -27,6 +27,7 @@ extern Tuplestorestate *wms_sink_rows(WmsSink *sink);
 /* The store for keys (key columns in order of key_columns) of groups touched by this firing: rows of them that are not among the rows are taken away. */
 extern Tuplestorestate *wms_sink_touched(WmsSink *sink);
 extern TupleDesc wms_sink_touched_desc(WmsSink *sink);
+extern char *wms_time_literal(WmsTime time, bool tz);	/* as an expression of SQL, of type timestamptz or timestamp */
 /* Writes it all; returns rows inserted, updated or deleted. */
 extern int64 wms_sink_insert(WmsSink *sink);	/* append */
 extern int64 wms_sink_upsert(WmsSink *sink);	/* by the key; with touched keys, takes away */

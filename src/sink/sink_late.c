@@ -201,8 +201,7 @@ wms_late_clear(const WmsStreamDef *def, TimestampTz since)
 	if (pg_class_aclmask(def->late_table, def->owner, ACL_DELETE | ACL_SELECT, ACLMASK_ALL) != (ACL_DELETE | ACL_SELECT))
 		return;
 	q = wms_query_parse(psprintf("DELETE FROM %s t WHERE t.stream = %u::pg_catalog.oid::pg_catalog.regclass"
-								 " AND t.arrived_at >= %s::pg_catalog.timestamptz", target, def->stream,
-								 quote_literal_cstr(DatumGetCString(DirectFunctionCall1(timestamptz_out, TimestampTzGetDatum(since))))),
+								 " AND t.arrived_at >= %s", target, def->stream, wms_time_literal(since, true)),
 						create_queryEnv());
 	wms_query_plan(q);
 	wms_query_lock(q);

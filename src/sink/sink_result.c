@@ -164,6 +164,20 @@ append_order(StringInfo sql, WmsSink *sink)
 	append_columns(sql, sink, "r.", true);
 }
 
+/*
+ * A time as an expression of SQL.  Without its zone's name, which in date styles other than ISO is an abbreviation that is read back as
+ * another zone's.
+ */
+char *
+wms_time_literal(WmsTime time, bool tz)
+{
+	char	   *value = quote_literal_cstr(DatumGetCString(DirectFunctionCall1(timestamp_out, TimestampGetDatum(time))));
+
+	if (!tz)
+		return psprintf("%s::pg_catalog.timestamp", value);
+	return psprintf("pg_catalog.timezone('UTC'::pg_catalog.text, %s::pg_catalog.timestamp)", value);
+}
+
 /* Is the row (alias with its dot) from before since?  NULL where its time is not known. */
 static char *
 before_since(WmsSink *sink, const WmsShownTime *shown, WmsTime since, const char *alias)
@@ -171,12 +185,10 @@ before_since(WmsSink *sink, const WmsShownTime *shown, WmsTime since, const char
 	Form_pg_attribute att = TupleDescAttr(sink->desc, shown->column - 1);
 	bool		tz = att->atttypid == TIMESTAMPTZOID || att->atttypid == TSTZRANGEOID;
 	WmsTime		limit = shown->kind == WMS_SHOWN_LOWER ? wms_time_add(since, -shown->size) : since;
-	char	   *value = DatumGetCString(DirectFunctionCall1(tz ? timestamptz_out : timestamp_out, TimestampTzGetDatum(limit)));
 
-	return psprintf("%s%s%s%s %s %s::pg_catalog.%s", shown->kind == WMS_SHOWN_RANGE ? "pg_catalog.upper(" : "",
+	return psprintf("%s%s%s%s OPERATOR(pg_catalog.%s) %s", shown->kind == WMS_SHOWN_RANGE ? "pg_catalog.upper(" : "",
 					alias, column(sink, shown->column), shown->kind == WMS_SHOWN_RANGE ? ")" : "",
-					shown->kind == WMS_SHOWN_EVENT ? "<" : "<=",
-					quote_literal_cstr(value), tz ? "timestamptz" : "timestamp");
+					shown->kind == WMS_SHOWN_EVENT ? "<" : "<=", wms_time_literal(limit, tz));
 }
 
 static WmsQuery *
@@ -265,7 +277,7 @@ plan_by_index(WmsSink *sink, StringInfo sql)
 	for (size_t i = 0; i < lengthof(others); i++)
 		SetConfigOption(others[i], "off", PGC_USERSET, PGC_S_SESSION);
 	q = plan(sink, sql);
-	AtEOXact_GUC(true, level);
+	AtEOXact_GUC(false, level);
 	return q;
 }
 
