@@ -209,6 +209,20 @@ $node->safe_psql('postgres', 'DROP DATABASE leaving');
 is_sql($node, 'postgres', q{SELECT count(*) FROM pg_stat_activity WHERE datname = 'leaving'}, '0', 'its database can be dropped');
 go_on();
 
+# ---- a fill whose code finds no end stops by itself, and its follower is free for others
+
+$node->safe_psql('postgres', q{ALTER SYSTEM SET wmstream.batch_timeout = '500ms'});
+$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+$node->safe_psql($db, q{
+	CREATE FUNCTION endless(at timestamptz) RETURNS timestamptz IMMUTABLE LANGUAGE plpgsql AS 'BEGIN PERFORM pg_catalog.pg_sleep(3600); RETURN at; END'});
+create('endless_times', q{SELECT id, v FROM event WHERE wmstream.watermark(endless(ts), '1 minute')});
+becomes($node, $db, 'endless_times', 'failed');
+like($node->safe_psql($db, q{SELECT reason FROM wmstream.streams WHERE stream = 'endless_times'::regclass}), qr/batch_timeout/, '... and the reason names batch_timeout');
+$node->safe_psql('postgres', q{ALTER SYSTEM RESET wmstream.batch_timeout});
+$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
+create('after_endless', $minutes);
+is_complete('after_endless', "SELECT * FROM ($minutes) b WHERE minute IS NOT NULL", 'one that is filled after it');
+
 $node->stop;
 never_crashed($node, 'terminated by signal 9');
 done_testing();
