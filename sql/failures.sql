@@ -107,3 +107,15 @@ SELECT wmstream.wait('in_stock');
 INSERT INTO stock VALUES ('1', -1);
 SELECT oracle.status('in_stock');
 TABLE in_stock;
+
+-- A row of a table that stands twice in FROM is one row: put aside once, counted once.
+CREATE TABLE twice (ts timestamptz, g int, d int);
+CREATE TABLE twice_aside (LIKE put_aside);
+SELECT wmstream.create_stream('with_itself', $$SELECT a.g, b.g AS other, 10 / a.d AS n FROM twice a JOIN twice b ON a.g = b.g AND a.ts = b.ts
+  WHERE wmstream.watermark(a.ts, '10 minutes') AND wmstream.watermark(b.ts, '10 minutes') AND 10 / a.d > 0 AND 10 / b.d > 0$$,
+  on_error => 'skip', late_table => 'twice_aside');
+INSERT INTO twice VALUES ('2024-01-01 00:05+00', 1, 1), ('2024-01-01 00:05+00', 2, 0), ('2024-01-01 00:05+00', 3, 5);
+SELECT oracle.status('with_itself');
+TABLE with_itself ORDER BY g;
+SELECT reason, error, row_data ->> 'g' AS g FROM twice_aside;
+SELECT input_rows, error_rows FROM wmstream.stat_streams WHERE stream = 'with_itself'::regclass;

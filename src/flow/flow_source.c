@@ -378,6 +378,7 @@ wms_flow_row(WmsFlow *flow, const WmsChange *change)
 {
 	MemoryContext old;
 	bool		reads = false;
+	bool		told = false;
 	const char *error = flow->skips == NIL ? NULL : error_of(flow, flow->fed);
 
 	flow->fed++;
@@ -396,10 +397,11 @@ wms_flow_row(WmsFlow *flow, const WmsChange *change)
 		}
 		else if (flow->def->on_change == WMS_CHANGE_IGNORE)
 			continue;
-		if (error)
-			skip_change(flow, source, change, error);
-		else
+		if (error == NULL)
 			feed_change(flow, source, change);
+		else if (!told)
+			skip_change(flow, source, change, error);	/* one row, of however many sources */
+		told = true;
 	}
 	if (reads)
 		flow->progress->counters[change->kind == WMS_CHANGE_INSERT ? WMS_COUNT_INPUT : WMS_COUNT_CHANGED]++;
