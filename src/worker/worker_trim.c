@@ -12,9 +12,9 @@
  * not in the list of runners yet, holds what committed after it.  A queue without streams is not trimmed.  Streams that begin anew
  * whatever happens (restored, needs_resync) hold nothing.
  *
- * Rounds come every second, at once after one that found its fill, and seldom where there is nothing to do or an error stands in the way,
- * which goes to the server's log.  Code of the queue's owner that takes until batch_timeout has to wait longer each time, or it would take most of
- * the worker's time.
+ * Rounds come every second, at once after one that found its fill, and seldom where there is nothing to do or something stands in the way
+ * (an error, or rows that stay though they were to be deleted), which goes to the server's log.  Code of the queue's owner that takes until
+ * batch_timeout has to wait longer each time, or it would take most of the worker's time.
  */
 #include "postgres.h"
 
@@ -47,6 +47,7 @@ typedef struct Trimmed
 	TimestampTz next_at;
 	int			wait_ms;
 	int			slow_wait_ms;	/* after batch_timeout; 0: the last round did not take so long */
+	bool		stuck;			/* the last round had rows to delete, and deleted none */
 	uint64		below;			/* nothing before this transaction is left */
 	bool		present;		/* it is a queue still */
 } Trimmed;
@@ -146,7 +147,8 @@ had_upto(List *positions)
 
 /* ---------------------------------------------------------------- deleting */
 
-static void
+/* Number of rows deleted: not all if somebody else was quicker, or if a trigger or row-level security leaves them there. */
+static int64
 delete_rows(Oid queue, Oid owner, const ItemPointerData *tids, int ntids)
 {
 	QueryEnvironment *env = create_queryEnv();
@@ -155,6 +157,7 @@ delete_rows(Oid queue, Oid owner, const ItemPointerData *tids, int ntids)
 	WmsOwnerScope scope;
 	WmsRowSet  *set;
 	WmsQuery   *query;
+	int64		deleted;
 
 	TupleDescInitEntry(desc, 1, "tid", TIDOID, -1, 0);
 	set = wms_rowset_make(env, "wms_trim", desc);
@@ -172,16 +175,17 @@ delete_rows(Oid queue, Oid owner, const ItemPointerData *tids, int ntids)
 									 quote_qualified_identifier(get_namespace_name(get_rel_namespace(queue)), get_rel_name(queue))), env);
 	wms_query_plan(query);
 	wms_query_lock(query);
-	(void) wms_query_run(query, NULL);
+	deleted = wms_query_run(query, NULL);
 	(void) wms_batch_clock_stop();
 	wms_leave_owner(&scope);
 	wms_rowset_end(set);
+	return deleted;
 }
 
-/* Number of rows deleted. */
-static int
+static void
 trim_some(Trimmed *t)
 {
+	int64		deleted = 0;
 	ItemPointerData *tids = palloc(sizeof(ItemPointerData) * TRIM_ROWS);
 	WmsQueueFind find = {.from = t->below,.tids = tids,.room = TRIM_ROWS,.wanted = had_by_all};
 	List	   *positions;
@@ -200,7 +204,7 @@ trim_some(Trimmed *t)
 		{
 			if (find.has_effects)
 				replorigin_session_origin = InvalidRepOriginId;
-			delete_rows(t->queue, find.owner, tids, find.ntids);
+			deleted = delete_rows(t->queue, find.owner, tids, find.ntids);
 			WMS_POINT("queue-trimmed");
 		}
 		if (find.ntids < TRIM_ROWS)
@@ -208,9 +212,24 @@ trim_some(Trimmed *t)
 	}
 	PopActiveSnapshot();
 	CommitTransactionCommand();
-	if (positions != NIL && find.ntids < TRIM_ROWS)
+	/* what is left behind is looked for again */
+	if (positions != NIL && find.ntids < TRIM_ROWS && deleted == find.ntids)
 		t->below = find.from;
-	return find.ntids;
+	t->stuck = find.ntids > 0 && deleted == 0;
+	if (find.ntids > 0)
+		t->wait_ms = deleted == TRIM_ROWS ? 0 : FIRST_WAIT_MS;
+	else
+		t->wait_ms = Min(Max(t->wait_ms, FIRST_WAIT_MS) * 2, LAST_WAIT_MS);
+}
+
+static void
+put_off(Trimmed *t)
+{
+	t->wait_ms = Max(t->slow_wait_ms, ERROR_WAIT_MS);
+	ereport(LOG,
+			(errmsg("rows of queue with OID %u could not be deleted", t->queue),
+			 errhint("It is tried again in %d seconds. DELETE of its owner must be possible, and no trigger or row-level security may leave the rows there.",
+					 t->wait_ms / 1000)));
 }
 
 static void
@@ -221,22 +240,21 @@ note_error(Trimmed *t)
 	FlushErrorState();
 	AbortOutOfAnyTransaction();
 	t->slow_wait_ms = wms_batch_clock_stop() ? Min(Max(t->slow_wait_ms * 2, ERROR_WAIT_MS), LAST_SLOW_WAIT_MS) : 0;
-	t->wait_ms = Max(t->slow_wait_ms, ERROR_WAIT_MS);
-	ereport(LOG,
-			(errmsg("rows of queue with OID %u could not be deleted", t->queue),
-			 errhint("It is tried again in %d seconds. DELETE of its owner must be possible.", t->wait_ms / 1000)));
+	put_off(t);
 }
 
 static void
 trim_one(Trimmed *t)
 {
-	int			n = 0;
+	bool		was_stuck = t->stuck;
 
 	PG_TRY();
 	{
-		n = trim_some(t);
+		trim_some(t);
 		t->slow_wait_ms = 0;
-		t->wait_ms = n == TRIM_ROWS ? 0 : n > 0 ? FIRST_WAIT_MS : Min(Max(t->wait_ms, FIRST_WAIT_MS) * 2, LAST_WAIT_MS);
+		/* once may be somebody else's DELETE */
+		if (t->stuck && was_stuck)
+			put_off(t);
 	}
 	PG_CATCH();
 	{

@@ -181,6 +181,16 @@ has_all('without it the stream goes on');
 
 # ---- what hinders trimming is its own
 
+$node->safe_psql($db, q{CREATE FUNCTION let_none_go() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+	CREATE TRIGGER let_none_go BEFORE DELETE ON event FOR EACH ROW EXECUTE FUNCTION let_none_go()});
+$node->safe_psql($db, rows(20, '2024-01-02 12:00'));
+has_all('a trigger that lets no row go');
+ok($node->wait_for_log(qr/no trigger or row-level security may leave the rows there/), '... is told in the log');
+is_sql($node, $db, 'SELECT count(*) >= 20 FROM event', 't', '... and the rows stay');
+$node->safe_psql($db, 'DROP TRIGGER let_none_go ON event');
+$node->safe_psql($db, "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'wmstream worker' AND datname = '$db'");
+polls($node, $db, 'SELECT count(*) = 0 FROM event', '... until it is gone and they are looked for again');
+
 $node->safe_psql($db, q{CREATE FUNCTION no() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RAISE EXCEPTION ''not this table''; END';
 	CREATE TRIGGER no BEFORE DELETE ON event FOR EACH ROW EXECUTE FUNCTION no()});
 $node->safe_psql($db, rows(20, '2024-01-02 12:00'));
