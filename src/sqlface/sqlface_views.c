@@ -334,16 +334,21 @@ reason_of(const WmsStreamDef *def, const LiveStream *live, WmsStatus status)
 {
 	bool		is_short;
 	bool		followers_short;
+	bool		launched;
 
 	if (status == WMS_BLOCKED)
 		return live->error;
 	LWLockAcquire(&wms_shared->lock, LW_SHARED);
 	is_short = wms_shared->workers_short;
+	launched = wms_shared->launcher != NULL;
 	followers_short = wms_shared->followers_short && wms_follower_of(MyDatabaseId, def->stream) == NULL;
 	LWLockRelease(&wms_shared->lock);
 	if (live->followed && followers_short)
 		return psprintf("it waits for its turn: wmstream.max_followers is %d, max_worker_processes is %d",
 						wms_max_followers, max_worker_processes);
+	if (status == WMS_STARTING && !live->has_worker && !launched)
+		return psprintf("the launcher of wmstream does not run: if that lasts, raise max_worker_processes (now %d) and restart the server",
+						max_worker_processes);
 	if (status == WMS_STARTING && !live->has_worker && is_short)
 		return psprintf("no background worker is free: raise max_worker_processes (now %d) or wmstream.max_workers (now %d)",
 						max_worker_processes, wms_max_workers);

@@ -97,9 +97,12 @@ $node->stop;
 
 # ---- processes: the server's own limit (one goes to the server's logical replication launcher, one to ours)
 
-$node = new_node('processes', "max_worker_processes = 2\n");
+$node = new_node('processes', "max_worker_processes = 1\n");
 make_database($node, 'db');
 $node->safe_psql('db', 'CREATE TABLE event (id int)');
+names_setting($node, 'db', 'max_worker_processes');
+$node->safe_psql('db', q{SELECT wmstream.drop_stream('copy', true)}) if $node->safe_psql('db', q{SELECT to_regclass('copy') IS NOT NULL}) eq 't';
+set_and_restart($node, 'max_worker_processes', 2);
 names_setting($node, 'db', 'max_worker_processes');
 set_and_restart($node, 'max_worker_processes', 3);
 $node->psql('db', $create);
