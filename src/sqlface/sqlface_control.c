@@ -256,6 +256,7 @@ check_can_go_on(const Wait *wait, const WmsStreamDef *def, WmsSharedStream *slot
 			 errmsg("stream \"%s\" does not run, its status is %s", get_rel_name(wait->stream), wms_status_name(status)),
 			 reason ? errdetail_internal("%s", reason) : 0,
 			 status == WMS_NEEDS_RESYNC ? errhint("Rebuild it from its sources with wmstream.resync().")
+			 : status == WMS_RESTORED ? errhint("Rebuild it from its sources with wmstream.resync(), or let it start anew with wmstream.resume().")
 			 : errhint("Let it go on with wmstream.resume().")));
 }
 

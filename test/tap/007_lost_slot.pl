@@ -55,6 +55,8 @@ $node->command_ok([ 'pg_dump', '-C', '-f', $dump, '-d', $node->connstr($db) ], '
 $node->safe_psql('postgres', "ALTER DATABASE $db RENAME TO former");
 $node->command_ok([ 'psql', '-X', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('postgres'), '-f', $dump ], '... is restored');
 is_sql($node, $db, q{SELECT DISTINCT status FROM wmstream.streams}, 'restored', '... its streams are restored');
+(undef, undef, my $told) = $node->psql($db, q{SELECT wmstream.wait(stream) FROM wmstream.streams LIMIT 1});
+like($told, qr/status is restored.*wmstream\.resync\(\).*wmstream\.resume\(\)/s, '... and wait names both ways on');
 $node->safe_psql('postgres', "DROP DATABASE $db; DROP DATABASE copied");
 is_sql($node, 'postgres', "SELECT count(*) FROM pg_shseclabel WHERE provider = 'wmstream'", '1', 'DROP DATABASE takes the mark along');
 $node->safe_psql('postgres', "ALTER DATABASE former RENAME TO $db");
