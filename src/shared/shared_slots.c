@@ -141,9 +141,25 @@ wms_workers_in_use(bool followers)
 
 /* ---------------------------------------------------------------- the life of a claim */
 
+static bool
+has_left(const WmsSharedWorker *worker, Oid database, Oid stream)
+{
+	return worker->left_database == database && worker->left_stream == stream;
+}
+
+static void
+forget_who_left(Oid database, Oid stream)
+{
+	for (int i = 0; i < wms_shared->nworkers; i++)
+		if (has_left(&wms_shared->workers[i], database, stream))
+			wms_shared->workers[i].left_database = InvalidOid;
+}
+
 static void
 claim_slot(WmsSharedWorker *worker, Oid database, Oid stream)
 {
+	forget_who_left(database, stream);
+	worker->left_database = InvalidOid;
 	worker->in_use = true;
 	worker->database = database;
 	worker->stream = stream;
@@ -193,6 +209,32 @@ wms_worker_release(int index, uint32 generation)
 
 	ConditionVariableBroadcast(&wms_shared->workers_changed);
 	wms_launcher_wake();
+}
+
+void
+wms_worker_leaves(void)
+{
+	WmsSharedWorker *worker = &wms_shared->workers[my_index];
+
+	LWLockAcquire(&wms_shared->lock, LW_EXCLUSIVE);
+	if (is_claim(worker, my_generation))
+	{
+		worker->left_database = worker->database;
+		worker->left_stream = worker->stream;
+	}
+	LWLockRelease(&wms_shared->lock);
+}
+
+bool
+wms_worker_has_left(Oid database, Oid stream)
+{
+	bool		left = false;
+
+	LWLockAcquire(&wms_shared->lock, LW_SHARED);
+	for (int i = 0; i < wms_shared->nworkers; i++)
+		left |= !wms_shared->workers[i].in_use && has_left(&wms_shared->workers[i], database, stream);
+	LWLockRelease(&wms_shared->lock);
+	return left;
 }
 
 static void

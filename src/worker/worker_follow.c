@@ -81,6 +81,7 @@ give_back(WmsRunner *runner)
 	}
 	wms_registry_changed(MyDatabaseId);
 	wms_worker_wake(MyDatabaseId);
+	wms_worker_leaves();
 	proc_exit(0);
 }
 

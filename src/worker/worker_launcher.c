@@ -6,7 +6,8 @@
  * A database has streams if it bears our mark (registry_mark.c).  One that has our replication slot gets a worker too:
  * a create_stream that rolled back has left it, and the worker of a database without streams drops it before it goes.  So the launcher
  * needs no database: it looks at marks and slots, claims a worker slot in shared memory for each database that has none, and registers the process.  A worker that
- * dies is started again at the next look, not sooner than RESTART_MS after its last start.
+ * dies is started again at the next look, not sooner than RESTART_MS after its last start; one that left, because there was nothing more
+ * to do, as soon as there is.
  *
  * It looks when it is woken (a create_stream has committed, a worker has gone) and every LOOK_MS.  It
  * never exits by itself: an exit status of 0 would unregister it until the next server start.
@@ -270,8 +271,8 @@ see_to(Oid database, Oid stream, TimestampTz now)
 	WmsSharedWorker *slot;
 	bool		full = false;
 
-	if (!TimestampDifferenceExceeds(s->at, now, RESTART_MS))
-		return RESTART_MS;
+	if (!TimestampDifferenceExceeds(s->at, now, RESTART_MS) && !wms_worker_has_left(database, stream))
+		return Max(1, RESTART_MS - (now - s->at) / 1000);
 	if (wms_follower_of(database, stream) != NULL || !takes_worker(database))
 		return 0;
 	full = all_in_use(OidIsValid(stream));

@@ -166,6 +166,7 @@ leave_if_alone(void)
 	{
 		unmark_database();
 		wms_crash_forget();
+		wms_worker_leaves();
 		proc_exit(0);
 	}
 	wms_creation_unlock();
