@@ -431,6 +431,7 @@ transaction(WmsRunner *runner, void *arg)
 	if (runner->feeds || wms_flow_writes_elsewhere(runner->flow))
 		replorigin_session_origin = InvalidRepOriginId;
 	wms_leave_owner(&scope);
+	WMS_POINT("flow-made");
 	if (wms_registry_news())	/* while its locks were waited for: it may be another role's by now, as which it must run */
 	{
 		PopActiveSnapshot();

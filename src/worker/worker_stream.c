@@ -710,13 +710,13 @@ read_by(const WmsRunner *runner, XLogRecPtr read_upto)
 }
 
 /*
- * A stream that has just been started: builds the flow and loads the state by a batch without rows.  So does one that runs when something
- * that it depends on has changed: what is not a stream any more (its table is not logged, say) might never have a row that tells.
+ * A stream that has just been started: builds the flow and loads the state by a batch without rows.  So does one that runs when its flow was
+ * built anew without running, or when something that it depends on has changed: what is not a stream any more (its table is not logged, say) might never have a row that tells.
  */
 static bool
 wake_up(WmsRunner *runner)
 {
-	bool		stale = runner->flow && wms_flow_stale(runner->flow);
+	bool		stale = runner->flow && (wms_flow_stale(runner->flow) || (runner->has_position && !wms_flow_has_begun(runner->flow)));
 	int			retries = runner->retries;
 	int			timeouts = runner->timeouts;
 	bool		ok;
@@ -766,7 +766,7 @@ static bool
 firing_due(WmsRunner *runner, TimestampTz now, bool caught_up, WmsTime *to)
 {
 	*to = WMS_TIME_MIN;
-	if (runner->away || runner->status != WMS_RUNNING || runner->flow == NULL || runner->queue != NIL || runner->behind)
+	if (runner->away || runner->status != WMS_RUNNING || !wms_flow_has_begun(runner->flow) || runner->queue != NIL || runner->behind)
 		return false;
 	if (runner->unfired)
 		return now - runner->progress.fired_at >= runner->def->trigger_us;
@@ -1046,7 +1046,7 @@ next_timer(const WmsRunner *runner, TimestampTz now)
 		return 0;
 	if (runner->unfired)
 		return runner->progress.fired_at + runner->def->trigger_us;
-	if (runner->flow == NULL || runner->queue != NIL || runner->behind)
+	if (!wms_flow_has_begun(runner->flow) || runner->queue != NIL || runner->behind)
 		return 0;
 	if (runner->def->idle_us >= 0 && idle_moves(runner, &to))
 		return TimestampTzPlusMilliseconds(now, AGAIN_MS);

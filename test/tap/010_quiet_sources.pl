@@ -81,6 +81,22 @@ cmp_ok(time - $began, '>=', 7.5, '... not before the whole time has passed in th
 $node->safe_psql($db, q{INSERT INTO other VALUES ('2024-01-01 12:40+00'), ('2024-01-01 13:20+00')});
 consumes($node, $db, 'pair', 'the idle source has rows again');
 is_sql($node, $db, q{SELECT late_rows FROM wmstream.stat_streams}, '1', '... and the one that is before W is late');
+
+# ---- a flow that was made anew and put off before it ran: the clock asks it for nothing
+
+$node->safe_psql($db, q{SELECT wmstream.create_stream('beside', 'SELECT ts FROM other')});
+consumes($node, $db, 'beside');
+my $offset = -s $node->logfile;
+$node->safe_psql($db, q{ALTER SYSTEM SET wmstream.test_point = 'flow-made:wait:pair'});
+$node->reload;
+$node->safe_psql($db, q{ALTER TABLE event ADD COLUMN spare int});
+$node->wait_for_log(qr/test point "flow-made": waiting/, $offset);
+$node->safe_psql($db, q{SELECT wmstream.alter_stream('beside', 'on_error', 'skip')});	# the news for which it is put off
+$node->safe_psql($db, q{ALTER SYSTEM RESET wmstream.test_point});
+$node->reload;
+$node->safe_psql($db, q{INSERT INTO event VALUES ('2024-01-01 14:00+00')});
+consumes($node, $db, $_) foreach qw(pair beside);
+is_sql($node, $db, q{SELECT count(*) FROM wmstream.streams WHERE status = 'running'}, '2', 'all run');
 never_crashed($node);
 $node->stop;
 done_testing();
