@@ -63,7 +63,12 @@ SELECT * FROM oracle.compare('over_up');
 SELECT wmstream.alter_stream('hourly', 'allowed_lateness', '1 hour');
 \echo :SQLSTATE
 
--- Who is rebuilt tells whom to rebuild after it.
+-- Who is rebuilt tells whom to rebuild after it, not before it is done.
+BEGIN;
+SELECT wmstream.resync('hourly');
+SELECT wmstream.resync('daily');
+\echo :SQLSTATE
+ROLLBACK;
 SELECT wmstream.resync('hourly');
 SELECT wmstream.wait('hourly');
 SELECT wmstream.resync('daily');

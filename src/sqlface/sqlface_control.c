@@ -119,6 +119,30 @@ since_when(const WmsStreamDef *def, TimestampTz since)
 	return since;
 }
 
+/*
+ * A stream below that is being filled will clear its result and write it again.  What is read of it meanwhile would be its former rows, and
+ * the same rows once more as new ones.
+ */
+static void
+refuse_before_those_below(const WmsStreamDef *def)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_registry_streams())
+	{
+		const WmsStreamDef *below = lfirst(lc);
+
+		if (below->stream == def->stream || (below->fill != WMS_FILL_BEGINNING && below->fill != WMS_FILL_RESYNC) ||
+			!wms_definition_reaches(def->view, below->stream))
+			continue;
+		ereport(ERROR,
+				(errcode(ERRCODE_OBJECT_NOT_IN_PREREQUISITE_STATE),
+				 errmsg("stream \"%s\" cannot be rebuilt yet", get_rel_name(def->stream)),
+				 errdetail("It reads the result of stream \"%s\", which is still being filled.", get_rel_name(below->stream)),
+				 errhint("Wait for that one first, with wmstream.wait().")));
+	}
+}
+
 /* Rows that are written again are new rows to whoever reads them. */
 static void
 tell_readers(const WmsStreamDef *def)
@@ -151,6 +175,7 @@ wms_sql_resync(PG_FUNCTION_ARGS)
 		prepare_restored(def);
 	else
 		wms_face_need_worker(def->reads_queues);
+	refuse_before_those_below(def);
 	wms_registry_transition(def->stream, WMS_RUNNING, NULL);
 	def = wms_registry_stream(def->stream);
 	tell_readers(def);
