@@ -248,6 +248,7 @@ struct WmsFlow
 /* flow_source.c */
 extern void wms_flow_source_prepare(WmsFlow *flow, FlowSource *source);
 extern void wms_flow_chunk_end(WmsFlow *flow);
+extern int64 wms_flow_take_below(FlowSource *source, TupleTableSlot *from);
 extern void wms_flow_run_input(FlowInput *input);
 
 /* flow_shape.c */

@@ -245,10 +245,10 @@ run_in_row_memory(FlowSource *source, int64 ord)
 	ResetExprContext(source->flow->row);
 }
 
-static void
-below_row(TupleTableSlot *from, void *arg)
+/* A row of the query below watermark() into in_slot; its number. */
+int64
+wms_flow_take_below(FlowSource *source, TupleTableSlot *from)
 {
-	FlowSource *source = arg;
 	TupleTableSlot *slot = source->in_slot;
 	int			natts = source->plan->in_desc->natts - 2;
 
@@ -257,7 +257,15 @@ below_row(TupleTableSlot *from, void *arg)
 	memcpy(slot->tts_values, from->tts_values, sizeof(Datum) * natts);
 	memcpy(slot->tts_isnull, from->tts_isnull, sizeof(bool) * natts);
 	ExecStoreVirtualTuple(slot);
-	run_in_row_memory(source, DatumGetInt64(from->tts_values[natts]));
+	return DatumGetInt64(from->tts_values[natts]);
+}
+
+static void
+below_row(TupleTableSlot *from, void *arg)
+{
+	FlowSource *source = arg;
+
+	run_in_row_memory(source, wms_flow_take_below(source, from));
 }
 
 /* ---------------------------------------------------------------- feeding */

@@ -46,15 +46,9 @@ note_below(TupleTableSlot *from, void *arg)
 {
 	Times	   *into = arg;
 	FlowSource *source = into->source;
-	TupleTableSlot *slot = source->in_slot;
-	int			natts = source->plan->in_desc->natts - 2;
+	int64		number = wms_flow_take_below(source, from);
 
-	slot_getallattrs(from);
-	ExecClearTuple(slot);
-	memcpy(slot->tts_values, from->tts_values, sizeof(Datum) * natts);
-	memcpy(slot->tts_isnull, from->tts_isnull, sizeof(bool) * natts);
-	ExecStoreVirtualTuple(slot);
-	note_time(into, DatumGetInt64(from->tts_values[natts]), slot);
+	note_time(into, number, source->in_slot);
 	ResetExprContext(source->flow->row);
 }
 

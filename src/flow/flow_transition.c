@@ -382,19 +382,28 @@ replace_state(FlowOp *op, FlowAgg *agg, FlowState *state, Datum value, bool isnu
 	state->owned = !isnull && !agg->transbyval;
 }
 
+/* The row's arguments for a transition or its inverse; false: strict, and one is NULL. */
+static inline bool
+give_arguments(const FlowAgg *agg, FunctionCallInfo call, TupleTableSlot *slot)
+{
+	for (int i = 0; i < agg->nargs; i++)
+	{
+		call->args[i + 1].value = slot->tts_values[agg->args[i]];
+		call->args[i + 1].isnull = slot->tts_isnull[agg->args[i]];
+		if (agg->transfn.fn_strict && call->args[i + 1].isnull)
+			return false;
+	}
+	return true;
+}
+
 static void
 advance(FlowOp *op, FlowAgg *agg, FlowState *state, TupleTableSlot *slot)
 {
 	FunctionCallInfo call = agg->trans_call;
 	Datum		value;
 
-	for (int i = 0; i < agg->nargs; i++)
-	{
-		call->args[i + 1].value = slot->tts_values[agg->args[i]];
-		call->args[i + 1].isnull = slot->tts_isnull[agg->args[i]];
-		if (agg->transfn.fn_strict && call->args[i + 1].isnull)
-			return;
-	}
+	if (!give_arguments(agg, call, slot))
+		return;
 	state->nvalues++;
 	if (agg->transfn.fn_strict)
 	{
@@ -454,13 +463,8 @@ take_back(FlowOp *op, FlowAgg *agg, FlowState *state, TupleTableSlot *slot)
 	FunctionCallInfo call = agg->inverse_call;
 	Datum		value;
 
-	for (int i = 0; i < agg->nargs; i++)
-	{
-		call->args[i + 1].value = slot->tts_values[agg->args[i]];
-		call->args[i + 1].isnull = slot->tts_isnull[agg->args[i]];
-		if (agg->transfn.fn_strict && call->args[i + 1].isnull)
-			return;
-	}
+	if (!give_arguments(agg, call, slot))
+		return;
 	if (--state->nvalues <= 0)
 	{
 		begin_state(op, agg, state);

@@ -110,6 +110,13 @@ typedef struct WmsStreamDef
 	bool		uncommitted;	/* the row was written by the reader's own transaction */
 } WmsStreamDef;
 
+/* Does it have to be filled before it runs? */
+static inline bool
+wms_fill_pending(const WmsStreamDef *def)
+{
+	return def->fill == WMS_FILL_BEGINNING || def->fill == WMS_FILL_RESYNC;
+}
+
 /* All streams of this database, or one (NULL if there is none), as of now, whatever the transaction's snapshot.
  * Inside a transaction; result in the current context. */
 extern List *wms_registry_streams(void);

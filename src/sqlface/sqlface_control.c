@@ -132,7 +132,7 @@ refuse_before_those_below(const WmsStreamDef *def)
 	{
 		const WmsStreamDef *below = lfirst(lc);
 
-		if (below->stream == def->stream || (below->fill != WMS_FILL_BEGINNING && below->fill != WMS_FILL_RESYNC) ||
+		if (below->stream == def->stream || !wms_fill_pending(below) ||
 			!wms_definition_reaches(def->view, below->stream))
 			continue;
 		ereport(ERROR,

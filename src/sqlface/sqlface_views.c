@@ -641,7 +641,7 @@ wms_sql_stat_progress(PG_FUNCTION_ARGS)
 	{
 		WmsStreamDef *def = lfirst(cell);
 		LiveStream	live;
-		bool		pending = def->status == WMS_RUNNING && (def->fill == WMS_FILL_BEGINNING || def->fill == WMS_FILL_RESYNC);
+		bool		pending = def->status == WMS_RUNNING && wms_fill_pending(def);
 
 		look_at(def, &live);
 		if (live.followed || pending)

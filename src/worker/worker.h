@@ -181,7 +181,6 @@ extern void wms_batch_clock_start(void);
 extern bool wms_batch_clock_stop(void);	/* true: it had run out */
 
 /* ---- worker_fill.c */
-extern bool wms_fill_pending(const WmsStreamDef *def);	/* it has to be filled before it runs */
 extern bool wms_fill_work(WmsRunner *runner);	/* the next thing to do for it; true if anything was */
 extern void wms_fill_drop(WmsRunner *runner);	/* forgets the rows */
 /* Its registry row, which was before, has come to ask for another fill than the one that is going on. */

@@ -31,12 +31,6 @@
 
 #include "worker/worker.h"
 
-bool
-wms_fill_pending(const WmsStreamDef *def)
-{
-	return def->fill == WMS_FILL_BEGINNING || def->fill == WMS_FILL_RESYNC;
-}
-
 void
 wms_fill_drop(WmsRunner *runner)
 {
