@@ -3,8 +3,8 @@
  *	  Rows wait a little, so that the memory they will touch is there when their turn comes.
  *
  * In a state of millions of groups nearly every row touches a group for the first time in its batch, and each such touch is a walk
- * through memory that no cache holds.  So rows of an operator with a large state go through a queue of WMS_EXPECT_AHEAD places: a row
- * that enters has its group's memory asked for, and the one that has waited longest goes on into its group.
+ * through memory that no cache holds.  So rows of an operator with a large state gather in WMS_EXPECT_MAX places; when these are full,
+ * the memory of all their groups is asked for at once, and then all of them go on into their groups.
  *
  * What enters has passed the late test and is settled as far as its source is concerned; only the group is still to be touched.  Order
  * is kept.  Nothing waits beyond the end of the batch's rows (wms_flow_ahead_drain), so firings and readers see whole groups.
@@ -23,12 +23,11 @@
 
 #define GENERATION_ROWS 1024
 
-StaticAssertDecl(GENERATION_ROWS > WMS_EXPECT_AHEAD, "rows must have left when their memory is used again");
+StaticAssertDecl(GENERATION_ROWS > WMS_EXPECT_MAX, "rows must have left when their memory is used again");
 
 typedef struct AheadRow
 {
 	WmsWindow	window;
-	uint32		hash;
 	StringInfoData key;
 	Datum	   *values;
 	bool	   *isnull;
@@ -36,9 +35,9 @@ typedef struct AheadRow
 
 struct FlowAhead
 {
-	AheadRow	rows[WMS_EXPECT_AHEAD];
-	uint32		first;			/* place of the row that has waited longest */
-	uint32		nrows;
+	AheadRow	rows[WMS_EXPECT_MAX];
+	WmsExpected expected[WMS_EXPECT_MAX];	/* where the rows belong */
+	int			nrows;
 	TupleTableSlot *slot;		/* shows the row whose turn it is */
 	int			natts;
 	bool	   *copied;			/* columns that are not plain values */
@@ -51,7 +50,7 @@ struct FlowAhead
 static void
 prepare_places(FlowAhead *ahead)
 {
-	for (int i = 0; i < WMS_EXPECT_AHEAD; i++)
+	for (int i = 0; i < WMS_EXPECT_MAX; i++)
 	{
 		AheadRow   *row = &ahead->rows[i];
 
@@ -136,16 +135,30 @@ copy_values(FlowOp *op, AheadRow *row, TupleTableSlot *slot)
 }
 
 static void
-take_turn(FlowOp *op)
+take_turn(FlowOp *op, int place)
 {
 	FlowAhead  *ahead = op->ahead;
-	AheadRow   *row = &ahead->rows[ahead->first];
+	AheadRow   *row = &ahead->rows[place];
 
-	ahead->first = (ahead->first + 1) % WMS_EXPECT_AHEAD;
-	ahead->nrows--;
 	ahead->slot->tts_values = row->values;
 	ahead->slot->tts_isnull = row->isnull;
-	wms_flow_touch_group(op, &row->window, row->hash, &row->key, ahead->slot);
+	wms_flow_touch_group(op, &row->window, ahead->expected[place].hash, &row->key, ahead->slot);
+}
+
+/* All that wait go on; runs in memory that is reset often. */
+void
+wms_flow_ahead_drain(FlowOp *op)
+{
+	FlowAhead  *ahead = op->ahead;
+	int			nrows;
+
+	if (ahead == NULL || ahead->nrows == 0)
+		return;
+	nrows = ahead->nrows;
+	ahead->nrows = 0;
+	wms_state_expect(op->flow->store, ahead->expected, nrows);
+	for (int i = 0; i < nrows; i++)
+		take_turn(op, i);
 }
 
 /* A row that passed the late test, with op->key; runs in the row's memory. */
@@ -153,29 +166,17 @@ void
 wms_flow_ahead_add(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *slot)
 {
 	FlowAhead  *ahead = op->ahead;
-	WmsBucketKey bucket = {op->plan->id, window->start, window->end};
-	AheadRow   *row;
+	AheadRow   *row = &ahead->rows[ahead->nrows];
+	WmsExpected *expected = &ahead->expected[ahead->nrows];
 
-	if (ahead->nrows == WMS_EXPECT_AHEAD)
-		take_turn(op);
-	row = &ahead->rows[(ahead->first + ahead->nrows) % WMS_EXPECT_AHEAD];
 	row->window = *window;
-	row->hash = hash;
+	expected->bucket = (WmsBucketKey) {op->plan->id, window->start, window->end};
+	expected->hash = hash;
 	resetStringInfo(&row->key);
 	appendBinaryStringInfo(&row->key, op->key.data, op->key.len);
 	copy_values(op, row, slot);
-	ahead->nrows++;
-	wms_state_expect(op->flow->store, &bucket, hash);
-}
-
-/* All that wait go on; runs in memory that is reset often. */
-void
-wms_flow_ahead_drain(FlowOp *op)
-{
-	if (op->ahead == NULL)
-		return;
-	while (op->ahead->nrows > 0)
-		take_turn(op);
+	if (++ahead->nrows == WMS_EXPECT_MAX)
+		wms_flow_ahead_drain(op);
 }
 
 /* May an error be that of a row that has waited? */

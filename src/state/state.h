@@ -112,11 +112,17 @@ extern void wms_state_begin(WmsStore *store, MemoryContext batch);
 extern WmsEntry *wms_state_get(WmsStore *store, const WmsBucketKey *bucket, uint32 hash,
 							   const char *key, uint32 key_len, bool create);
 /*
- * wms_state_get will be asked for this hash in this bucket, about WMS_EXPECT_AHEAD calls from now: has the memory
- * fetched meanwhile.  Never needed, never wrong; in a state of millions of entries it saves most of the time of a first touch.
+ * wms_state_get will be asked for these hashes in these buckets (n <= WMS_EXPECT_MAX) next: has their memory fetched, all at
+ * once.  Never needed, never wrong; in a state of millions of entries it saves most of the time of a first touch.
  */
-#define WMS_EXPECT_AHEAD 16
-extern void wms_state_expect(WmsStore *store, const WmsBucketKey *bucket, uint32 hash);
+#define WMS_EXPECT_MAX 32
+typedef struct WmsExpected
+{
+	WmsBucketKey bucket;
+	uint32		hash;
+} WmsExpected;
+
+extern void wms_state_expect(WmsStore *store, const WmsExpected *rows, int n);
 extern void wms_state_keep(WmsStore *store, WmsEntry *entry, const char *row, uint32 len);
 extern void wms_state_remove(WmsStore *store, WmsEntry *entry);
 /* All kept rows of an entry in order of arrival. */

@@ -42,11 +42,18 @@ typedef struct Table
 	Slot		slots[FLEXIBLE_ARRAY_MEMBER];
 } Table;
 
+/* The mask stands here too: look-ups go straight to the slot, past a header that is in no cache when there are many tables. */
+typedef struct Branch
+{
+	Table	   *table;
+	uint32		mask;			/* the table's */
+} Branch;
+
 struct WmsIndex
 {
 	WmsStore   *store;
 	uint32		depth;			/* of the directory */
-	Table	  **tables;			/* 2^depth, neighbours may be the same table */
+	Branch	   *branches;		/* 2^depth, neighbours may lead to the same table */
 };
 
 static inline WmsStored *
@@ -69,6 +76,24 @@ static inline uint32
 directory_position(const WmsIndex *index, uint32 hash)
 {
 	return index->depth == 0 ? 0 : hash >> (32 - index->depth);
+}
+
+static inline const Branch *
+branch_of(const WmsIndex *index, uint32 hash)
+{
+	return &index->branches[directory_position(index, hash)];
+}
+
+static inline void
+branches_set(WmsIndex *index, uint32 first, uint32 n, Table *table)
+{
+	uint32		i;
+
+	for (i = first; i < first + n; i++)
+	{
+		index->branches[i].table = table;
+		index->branches[i].mask = table->mask;
+	}
 }
 
 /* Between 65 and 85 % of the slots, by where the table stands. */
@@ -129,15 +154,13 @@ table_copy(Table *table, const Table *from, uint32 bit, bool wanted)
 static void
 table_double(WmsIndex *index, uint32 position)
 {
-	Table	   *old = index->tables[position];
+	Table	   *old = index->branches[position].table;
 	uint32		span = 1 << (index->depth - old->depth);
 	uint32		first = position & ~(span - 1);
 	Table	   *new = table_make(index->store, (old->mask + 1) * 2, old->depth, first);
-	uint32		i;
 
 	table_copy(new, old, 0, false);
-	for (i = 0; i < span; i++)
-		index->tables[first + i] = new;
+	branches_set(index, first, span, new);
 	pfree(old);
 }
 
@@ -145,26 +168,25 @@ static void
 directory_double(WmsIndex *index)
 {
 	uint32		n = 1 << index->depth;
-	Table	  **tables = MemoryContextAlloc(index->store->context, sizeof(Table *) * n * 2);
+	Branch	   *branches = MemoryContextAlloc(index->store->context, sizeof(Branch) * n * 2);
 	uint32		i;
 
 	for (i = 0; i < n * 2; i++)
-		tables[i] = index->tables[i / 2];
-	pfree(index->tables);
-	index->tables = tables;
+		branches[i] = index->branches[i / 2];
+	pfree(index->branches);
+	index->branches = branches;
 	index->depth++;
 }
 
 static void
 table_split(WmsIndex *index, uint32 hash)
 {
-	Table	   *old = index->tables[directory_position(index, hash)];
+	Table	   *old = branch_of(index, hash)->table;
 	uint32		bit = 1U << (31 - old->depth);
 	uint32		span;
 	uint32		first;
 	Table	   *low;
 	Table	   *high;
-	uint32		i;
 
 	/* both halves or none */
 	wms_store_admit(index->store, 2 * table_size(old->mask + 1));
@@ -176,8 +198,8 @@ table_split(WmsIndex *index, uint32 hash)
 	high = table_make(index->store, old->mask + 1, old->depth + 1, first + span / 2);
 	table_copy(low, old, bit, false);
 	table_copy(high, old, bit, true);
-	for (i = 0; i < span; i++)
-		index->tables[first + i] = i < span / 2 ? low : high;
+	branches_set(index, first, span / 2, low);
+	branches_set(index, first + span / 2, span / 2, high);
 	pfree(old);
 }
 
@@ -185,7 +207,7 @@ table_split(WmsIndex *index, uint32 hash)
 static Table *
 index_room(WmsIndex *index, uint32 hash)
 {
-	Table	   *table = index->tables[directory_position(index, hash)];
+	Table	   *table = branch_of(index, hash)->table;
 
 	while (table->count >= table->limit)
 	{
@@ -194,7 +216,7 @@ index_room(WmsIndex *index, uint32 hash)
 			table_double(index, directory_position(index, hash));
 		else
 			table_split(index, hash);
-		table = index->tables[directory_position(index, hash)];
+		table = branch_of(index, hash)->table;
 	}
 	return table;
 }
@@ -226,8 +248,9 @@ WmsStored *
 wms_index_find(WmsStore *store, WmsBucket *bucket, const WmsSought *sought)
 {
 	WmsIndex   *index = bucket->index;
+	const Branch *branch;
+	const Slot *slots;
 	uint32		hash;
-	Table	   *table;
 	uint32		at;
 	WmsStored  *stored;
 
@@ -236,10 +259,11 @@ wms_index_find(WmsStore *store, WmsBucket *bucket, const WmsSought *sought)
 	if (index == NULL)
 		return find_by_walking(store, bucket, sought);
 	hash = murmurhash32(sought->hash);
-	table = index->tables[directory_position(index, hash)];
-	for (at = hash & table->mask; (stored = slot_get(&table->slots[at])) != NULL; at = (at + 1) & table->mask)
+	branch = branch_of(index, hash);
+	slots = branch->table->slots;
+	for (at = hash & branch->mask; (stored = slot_get(&slots[at])) != NULL; at = (at + 1) & branch->mask)
 	{
-		if (table->slots[at].hash != hash)
+		if (slots[at].hash != hash)
 			continue;
 		wms_prefetch(stored);
 		if (stored_is(stored, sought))
@@ -248,39 +272,36 @@ wms_index_find(WmsStore *store, WmsBucket *bucket, const WmsSought *sought)
 	return NULL;
 }
 
-/* Where a hash belongs in the bucket's index, fetched by the time that it is asked for; NULL without an index. */
+/* Where a look-up of this hash will read first, for wms_prefetch_line; NULL without an index. */
 const void *
-wms_index_expect(WmsBucket *bucket, uint32 hash)
+wms_index_place(const WmsBucket *bucket, uint32 hash)
 {
-	WmsIndex   *index = bucket->index;
-	Table	   *table;
+	const Branch *branch;
 	uint32		mixed;
 
-	if (index == NULL)
+	if (bucket->index == NULL)
 		return NULL;
 	mixed = murmurhash32(hash);
-	table = index->tables[directory_position(index, mixed)];
-	wms_prefetch(&table->slots[mixed & table->mask]);
-	return table;
+	branch = branch_of(bucket->index, mixed);
+	return &branch->table->slots[mixed & branch->mask];
 }
 
-/* The same for the entry, once its slot has been fetched. */
-void
-wms_index_expect_entry(const void *where, uint32 hash)
+/* The entry that a look-up of this hash will read first, from its place; NULL: none. */
+const WmsStored *
+wms_index_candidate(const WmsBucket *bucket, uint32 hash, const void *place)
 {
-	const Table *table = where;
 	uint32		mixed = murmurhash32(hash);
-	uint32		at;
+	const Branch *branch = branch_of(bucket->index, mixed);
+	const Slot *slots = branch->table->slots;
+	uint32		at = (const Slot *) place - slots;
 	WmsStored  *stored;
 
-	for (at = mixed & table->mask; (stored = slot_get(&table->slots[at])) != NULL; at = (at + 1) & table->mask)
+	for (; (stored = slot_get(&slots[at])) != NULL; at = (at + 1) & branch->mask)
 	{
-		if (table->slots[at].hash == mixed)
-		{
-			wms_prefetch(stored);
-			return;
-		}
+		if (slots[at].hash == mixed)
+			return stored;
 	}
+	return NULL;
 }
 
 /* An index over the committed entries, with a first table for about expected of them. */
@@ -296,8 +317,8 @@ wms_index_build(WmsStore *store, WmsBucket *bucket, int64 expected)
 		slots *= 2;
 	index = MemoryContextAllocZero(store->context, sizeof(WmsIndex));
 	index->store = store;
-	index->tables = MemoryContextAlloc(store->context, sizeof(Table *));
-	index->tables[0] = table_make(store, slots, 0, 0);
+	index->branches = MemoryContextAlloc(store->context, sizeof(Branch));
+	branches_set(index, 0, 1, table_make(store, slots, 0, 0));
 	bucket->index = index;
 	if (bucket->nentries == 0)
 		return;
@@ -349,7 +370,7 @@ wms_index_delete(WmsBucket *bucket, WmsStored *stored, uint32 hash)
 
 	if (bucket->index == NULL)
 		return;
-	table = bucket->index->tables[directory_position(bucket->index, mixed)];
+	table = branch_of(bucket->index, mixed)->table;
 	for (at = mixed & table->mask; slot_get(&table->slots[at]) != stored; at = (at + 1) & table->mask)
 	{
 		if (slot_get(&table->slots[at]) == NULL)
@@ -369,12 +390,12 @@ wms_index_free(WmsBucket *bucket)
 		return;
 	for (i = 0; i < (1U << index->depth);)
 	{
-		uint32		span = 1 << (index->depth - index->tables[i]->depth);
+		Table	   *table = index->branches[i].table;
 
-		pfree(index->tables[i]);
-		i += span;
+		i += 1 << (index->depth - table->depth);
+		pfree(table);
 	}
-	pfree(index->tables);
+	pfree(index->branches);
 	pfree(index);
 	bucket->index = NULL;
 }

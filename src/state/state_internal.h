@@ -303,14 +303,6 @@ struct WmsOverlay
 	char	   *pool;			/* entries not given out yet */
 	int			pool_left;
 
-	/* look-ups to come: their slots are being fetched */
-	struct
-	{
-		const void *where;		/* NULL: nothing to do */
-		uint32		hash;
-	}			expected[WMS_EXPECT_AHEAD / 2];
-	uint32		next_expected;
-
 	WmsBucket  *closing;		/* CLOSING and GONE, linked by order, newest first */
 	bool		reserved;		/* prepare's first half is done */
 	bool		tagged;
@@ -387,37 +379,38 @@ struct WmsEntryPrivate
 };
 
 /*
- * Entries of a large state lie anywhere in memory; whoever walks touched ones has the next few fetched meanwhile.
- * Reading ahead of private: *ahead starts as the first and is kept WMS_AHEAD entries before it.
+ * Entries of a large state lie anywhere in memory.  Whoever is about to touch many of them asks for the next WMS_PREFETCH_GROUP
+ * in one go: each is likely to need a walk through page tables, and processors make several such walks at a time if the
+ * requests stand close together, but make the program wait for each of them if other work lies between.
  */
-#define WMS_AHEAD 4
+#define WMS_PREFETCH_GROUP 16
 
 static inline void
-wms_prefetch(const void *address)
+wms_prefetch_line(const void *address)
 {
 #if defined(__GNUC__)
 	__builtin_prefetch(address);
-	__builtin_prefetch((const char *) address + 64);
 #endif
 }
 
 static inline void
-wms_prefetch_ahead(WmsEntryPrivate **ahead)
+wms_prefetch(const void *address)
 {
-	if (*ahead == NULL)
-		return;
-	if ((*ahead)->stored)
-		wms_prefetch((*ahead)->stored);
-	*ahead = (*ahead)->bucket_next;
+	wms_prefetch_line(address);
+	wms_prefetch_line((const char *) address + 64);
 }
 
+/* Asks for the committed forms of a bucket's touched entries from first on; returns the entry to ask from next, or NULL. */
 static inline WmsEntryPrivate *
-wms_prefetch_first(WmsEntryPrivate *first)
+wms_prefetch_group(WmsEntryPrivate *first)
 {
 	int			i;
 
-	for (i = 0; i < WMS_AHEAD; i++)
-		wms_prefetch_ahead(&first);
+	for (i = 0; i < WMS_PREFETCH_GROUP && first != NULL; i++, first = first->bucket_next)
+	{
+		if (first->stored)
+			wms_prefetch(first->stored);
+	}
 	return first;
 }
 
@@ -507,8 +500,8 @@ wms_key_same(const WmsStateOps *ops, const char *a, uint32 a_len, const char *b,
 }
 
 extern WmsStored *wms_index_find(WmsStore *store, WmsBucket *bucket, const WmsSought *sought);
-extern const void *wms_index_expect(WmsBucket *bucket, uint32 hash);
-extern void wms_index_expect_entry(const void *where, uint32 hash);
+extern const void *wms_index_place(const WmsBucket *bucket, uint32 hash);
+extern const WmsStored *wms_index_candidate(const WmsBucket *bucket, uint32 hash, const void *place);
 /* Buckets get an index when they have more entries than this; then the committed ones are in it. */
 #define WMS_INDEX_FROM 8
 extern void wms_index_build(WmsStore *store, WmsBucket *bucket, int64 expected);

@@ -308,18 +308,35 @@ wms_state_get(WmsStore *store, const WmsBucketKey *key_of_bucket, uint32 hash,
 	return &private->entry;
 }
 
-/* First its slot is fetched, and half-way to the look-up the entry. */
+/* First the slots of overlay and index, then the entries that stand in these; nothing but requests in the loops that make them. */
 void
-wms_state_expect(WmsStore *store, const WmsBucketKey *key, uint32 hash)
+wms_state_expect(WmsStore *store, const WmsExpected *rows, int n)
 {
 	WmsOverlay *overlay = open_overlay(store);
-	uint32		at = overlay->next_expected++ % lengthof(overlay->expected);
-	WmsBucket  *bucket = wms_bucket_find(store, key);
+	const WmsBucket *buckets[WMS_EXPECT_MAX];
+	const void *touched[WMS_EXPECT_MAX];
+	const void *places[WMS_EXPECT_MAX];
+	const void *entries[WMS_EXPECT_MAX];
+	int			found = 0;
+	int			i;
 
-	if (overlay->expected[at].where)
-		wms_index_expect_entry(overlay->expected[at].where, overlay->expected[at].hash);
-	overlay->expected[at].where = bucket ? wms_index_expect(bucket, hash) : NULL;
-	overlay->expected[at].hash = hash;
+	for (i = 0; i < n; i++)
+	{
+		buckets[i] = wms_bucket_find(store, &rows[i].bucket);
+		touched[i] = buckets[i] ? &overlay->slots[overlay_hash(buckets[i], rows[i].hash) & overlay->mask] : NULL;
+		places[i] = buckets[i] ? wms_index_place(buckets[i], rows[i].hash) : NULL;
+	}
+	for (i = 0; i < n; i++)
+		wms_prefetch_line(places[i]);
+	for (i = 0; i < n; i++)
+		wms_prefetch_line(touched[i]);
+	for (i = 0; i < n; i++)
+	{
+		if (places[i] && (entries[found] = wms_index_candidate(buckets[i], rows[i].hash, places[i])) != NULL)
+			found++;
+	}
+	for (i = 0; i < found; i++)
+		wms_prefetch(entries[i]);
 }
 
 void

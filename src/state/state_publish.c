@@ -649,11 +649,12 @@ static void
 publish_entries(WmsStore *store, WmsTouched *touched, Slice *slice)
 {
 	WmsEntryPrivate *private;
-	WmsEntryPrivate *ahead = wms_prefetch_first(touched->first);
+	WmsEntryPrivate *unasked = touched->first;
 
 	for (private = touched->first; private != NULL; private = private->bucket_next)
 	{
-		wms_prefetch_ahead(&ahead);
+		if (private == unasked)
+			unasked = wms_prefetch_group(private);
 		if (private->entry.removed)
 			continue;
 		if (private->stored)
