@@ -91,7 +91,7 @@ SELECT count(wmstream.alter_stream(name::regclass, 'on_error', 'skip')) FROM tri
 SELECT count(wmstream.resume(name::regclass)) FROM tried WHERE name <> 'copied';
 -- (what fails in the final query, when its window closes, has no row to blame)
 SELECT name, oracle.status(name::regclass) FROM tried WHERE oracle.status(name::regclass) <> 'running';
-SELECT stream, source, reason, error, row_data ->> 'id' AS id FROM put_aside ORDER BY stream::text;
+SELECT stream, source, event_time, reason, error, row_data ->> 'id' AS id FROM put_aside ORDER BY stream::text;
 SELECT count(wmstream.advance_watermark(name::regclass, '2024-01-03 00:00+00')) FROM tried WHERE name NOT IN ('copied', 'distinct_equality');
 SELECT name, oracle.status(name::regclass) FROM tried WHERE oracle.status(name::regclass) <> 'running';
 DELETE FROM l WHERE id = 51;
@@ -117,5 +117,5 @@ SELECT wmstream.create_stream('with_itself', $$SELECT a.g, b.g AS other, 10 / a.
 INSERT INTO twice VALUES ('2024-01-01 00:05+00', 1, 1), ('2024-01-01 00:05+00', 2, 0), ('2024-01-01 00:05+00', 3, 5);
 SELECT oracle.status('with_itself');
 TABLE with_itself ORDER BY g;
-SELECT reason, error, row_data ->> 'g' AS g FROM twice_aside;
+SELECT event_time, reason, error, row_data ->> 'g' AS g FROM twice_aside;
 SELECT input_rows, error_rows FROM wmstream.stat_streams WHERE stream = 'with_itself'::regclass;

@@ -55,9 +55,11 @@ typedef struct WmsSkip
 {
 	int64		row;			/* number of the change in the batch */
 	char	   *error;
+	WmsTime		time;			/* its event time, if that was known when it failed; WMS_TIME_MIN: not */
 } WmsSkip;
 extern void wms_flow_set_skips(WmsFlow *flow, List *skips, bool single);
 extern int64 wms_flow_failed_row(const WmsFlow *flow);
+extern WmsTime wms_flow_failed_time(const WmsFlow *flow);	/* of that row; as WmsSkip has it */
 extern void wms_flow_lock_sources(WmsFlow *flow);	/* as a reader of the source tables */
 /* Event times of rows of a source table, in its layout, outside of a batch; WMS_TIME_MIN: none.  As the owner. */
 extern void wms_flow_times(WmsFlow *flow, Oid relid, HeapTuple *rows, int n, WmsTime *times);

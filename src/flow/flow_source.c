@@ -294,15 +294,15 @@ feed_row(WmsFlow *flow, FlowSource *source, HeapTuple tuple, int64 ord)
 	accept_row(flow, source, ord);
 }
 
-/* The error that this row met when it was tried before; NULL: none. */
-static const char *
-error_of(WmsFlow *flow, int64 number)
+/* What is known of this row from when it was tried before and failed; NULL: it has not failed. */
+static const WmsSkip *
+skip_of(WmsFlow *flow, int64 number)
 {
 	ListCell   *lc;
 
 	foreach(lc, flow->skips)
 		if (((WmsSkip *) lfirst(lc))->row == number)
-			return ((WmsSkip *) lfirst(lc))->error;
+			return lfirst(lc);
 	return NULL;
 }
 
@@ -324,10 +324,11 @@ feed_old(WmsFlow *flow, FlowSource *source, const WmsChange *change, HeapTuple t
 	feed_row(flow, source, tuple, ord);
 }
 
-/* A change that failed before. */
+/* A change that failed before.  Its event time is not computed again: that may be what failed. */
 static void
-skip_change(WmsFlow *flow, FlowSource *source, const WmsChange *change, const char *error)
+skip_change(WmsFlow *flow, FlowSource *source, const WmsChange *change, const WmsSkip *skip)
 {
+	FlowRow    *aside;
 	const HeapTupleData *row = change->tuple.t_data ? &change->tuple : &change->old;
 	HeapTuple	tuple;
 
@@ -337,7 +338,9 @@ skip_change(WmsFlow *flow, FlowSource *source, const WmsChange *change, const ch
 		return;
 	}
 	tuple = wms_flow_fit_row(source, change->shape, (HeapTuple) row, false);
-	put_aside(flow, row_of(flow, number_row(flow, source, tuple)), WMS_REASON_ERROR, error);
+	aside = row_of(flow, number_row(flow, source, tuple));
+	aside->time = skip->time;
+	put_aside(flow, aside, WMS_REASON_ERROR, skip->error);
 }
 
 static void
@@ -381,13 +384,24 @@ wms_flow_failed_row(const WmsFlow *flow)
 	return flow->buffered || wms_flow_ahead_waits(flow) ? -1 : flow->fed - 1;
 }
 
+/* Only the failed change is numbered then: its rows of the first source, of an update first the old one. */
+WmsTime
+wms_flow_failed_time(const WmsFlow *flow)
+{
+	const FlowRow *row = flow->rows;
+
+	if (flow->nrows > 0 && row->paired)
+		return flow->nrows > 1 ? row[1].time : WMS_TIME_MIN;
+	return flow->nrows > 0 ? row->time : WMS_TIME_MIN;
+}
+
 void
 wms_flow_row(WmsFlow *flow, const WmsChange *change)
 {
 	MemoryContext old;
 	bool		reads = false;
 	bool		told = false;
-	const char *error = flow->skips == NIL ? NULL : error_of(flow, flow->fed);
+	const WmsSkip *skip = flow->skips == NIL ? NULL : skip_of(flow, flow->fed);
 
 	flow->fed++;
 	old = MemoryContextSwitchTo(flow->row->ecxt_per_tuple_memory);
@@ -405,10 +419,10 @@ wms_flow_row(WmsFlow *flow, const WmsChange *change)
 		}
 		else if (flow->def->on_change == WMS_CHANGE_IGNORE)
 			continue;
-		if (error == NULL)
+		if (skip == NULL)
 			feed_change(flow, source, change);
 		else if (!told)
-			skip_change(flow, source, change, error);	/* one row, of however many sources */
+			skip_change(flow, source, change, skip);	/* one row, of however many sources */
 		told = true;
 	}
 	if (reads)

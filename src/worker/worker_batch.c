@@ -563,13 +563,14 @@ look_for_row(WmsRunner *runner, const ErrorData *edata)
  * that fails in its second aggregate has changed the first.
  */
 static void
-skip_row(WmsRunner *runner, const ErrorData *edata, int64 row)
+skip_row(WmsRunner *runner, const ErrorData *edata, int64 row, WmsTime time)
 {
 	MemoryContext old = MemoryContextSwitchTo(runner->skip_context);
 	WmsSkip    *skip = palloc(sizeof(WmsSkip));
 
 	skip->row = row;
 	skip->error = pstrdup(edata->message);
+	skip->time = time;
 	runner->skips = lappend(runner->skips, skip);
 	MemoryContextSwitchTo(old);
 }
@@ -597,7 +598,7 @@ handle_timeout(WmsRunner *runner, WmsBatch *batch, const ErrorData *edata)
 }
 
 static void
-handle_error(WmsRunner *runner, WmsBatch *batch, const ErrorData *edata, int64 row)
+handle_error(WmsRunner *runner, WmsBatch *batch, const ErrorData *edata, int64 row, WmsTime time)
 {
 	bool		timed_out = wms_batch_clock_stop();
 
@@ -609,7 +610,7 @@ handle_error(WmsRunner *runner, WmsBatch *batch, const ErrorData *edata, int64 r
 	else if (is_rows_error(edata) && row < 0 && !runner->single)
 		look_for_row(runner, edata);
 	else if (is_rows_error(edata) && row >= 0 && runner->def->skip_errors)
-		skip_row(runner, edata, row);
+		skip_row(runner, edata, row, time);
 	else if (is_transient(edata->sqlerrcode))
 		block(runner, wms_error_text(runner, batch, &where, edata, -1, false));
 	else
@@ -620,7 +621,7 @@ void
 wms_runner_error(WmsRunner *runner, ErrorData *edata)
 {
 	where.in_rows = false;
-	handle_error(runner, NULL, edata, -1);
+	handle_error(runner, NULL, edata, -1, WMS_TIME_MIN);
 }
 
 /* One step of a stream: what fails in it is the stream's failure. */
@@ -631,6 +632,7 @@ wms_run_step(WmsRunner *runner, WmsStepFn step, void *arg)
 	ErrorData  *volatile edata = NULL;
 	volatile bool done = false;
 	volatile int64 failed_row = -1;
+	volatile WmsTime failed_time = WMS_TIME_MIN;
 
 	where.in_rows = false;
 	where.batch = NULL;
@@ -649,7 +651,10 @@ wms_run_step(WmsRunner *runner, WmsStepFn step, void *arg)
 		FlushErrorState();
 		AbortOutOfAnyTransaction();
 		if (runner->flow)
+		{
 			failed_row = wms_flow_failed_row(runner->flow);
+			failed_time = wms_flow_failed_time(runner->flow);
+		}
 		clean_up(runner);
 	}
 	PG_END_TRY();
@@ -658,7 +663,7 @@ wms_run_step(WmsRunner *runner, WmsStepFn step, void *arg)
 	if (edata && wms_registry_news())
 		(void) wms_batch_clock_stop();	/* what it ran by may be old: again, when that has been read */
 	else if (edata)
-		handle_error(runner, where.batch, edata, failed_row);
+		handle_error(runner, where.batch, edata, failed_row, failed_time);
 	else if (done)
 	{
 		if (runner->flow)
