@@ -12,6 +12,7 @@
  * analyze_retract.c  what on_change => 'retract' asks of a definition
  * analyze_output.c   what the result shows, its key, rules of the output modes
  * analyze_refuse.c   one short function per reason to say no
+ * analyze_place.c    where in the definition's text its parts stand
  * analyze_explain.c  the plan as text
  *
  * How a query is cut.  The rewritten tree is walked from the inside out.  Each place
@@ -188,6 +189,8 @@ typedef struct WmsStreamPlan
 	uint64		fingerprint;	/* of everything that state depends on */
 	uint64		definition;		/* of the definition as it was written; part of the fingerprint */
 	List	   *relids;			/* every table, view read: what invalidates the plan */
+	List	   *relid_places;	/* int: where the definition's text names each of the first of them; -1: unknown */
+	int		   *places;			/* where each result column stands there (1-based); 0: the query */
 } WmsStreamPlan;
 
 typedef struct WmsOptions		/* what analysis must know beyond the query */
@@ -200,6 +203,7 @@ typedef struct WmsOptions		/* what analysis must know beyond the query */
 	bool		retract;		/* on_change */
 	Oid			owner;			/* privileges are checked as this role */
 	Oid			result;			/* InvalidOid before creation */
+	const char *text;			/* of the definition: refusals point into it; NULL: it comes from its view, and they point nowhere */
 } WmsOptions;
 
 /*

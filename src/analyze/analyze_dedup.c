@@ -60,8 +60,9 @@ make_all(Node *node)
 	make_all(op->rarg);
 }
 
-static int
-leftmost_leaf(Node *node)
+/* The first branch below a place in set operations, by its number in the range table. */
+int
+wms_an_leftmost_leaf(Node *node)
 {
 	while (IsA(node, SetOperationStmt))
 		node = ((SetOperationStmt *) node)->larg;
@@ -73,12 +74,13 @@ static Query *
 branch_query(Query *query, SetOperationStmt *op)
 {
 	Query	   *branch = makeNode(Query);
-	int			leaf = leftmost_leaf((Node *) op);
+	int			leaf = wms_an_leftmost_leaf((Node *) op);
 	List	   *names = rt_fetch(leaf, query->rtable)->subquery->targetList;
 	Bitmapset  *used;
 
 	branch->commandType = CMD_SELECT;
 	branch->canSetTag = true;
+	branch->stmt_location = rt_fetch(leaf, query->rtable)->subquery->stmt_location;
 	branch->rtable = copyObject(query->rtable);
 	branch->jointree = makeFromExpr(NIL, NULL);
 	branch->setOperations = (Node *) op;
@@ -128,12 +130,12 @@ set_unions_apart(Query *query, Node **place)
 static void
 write_out_lower_unions(Query *query)
 {
-	int			before = leftmost_leaf(query->setOperations);
+	int			before = wms_an_leftmost_leaf(query->setOperations);
 	int			after;
 	Bitmapset  *used;
 
 	set_unions_apart(query, &query->setOperations);
-	after = leftmost_leaf(query->setOperations);
+	after = wms_an_leftmost_leaf(query->setOperations);
 	if (after != before)
 		ChangeVarNodes((Node *) query->targetList, before, after, 0);
 	used = wms_an_used_rtes(query);
@@ -187,6 +189,7 @@ wms_an_write_out_union(Query *query)
 	}
 	distinct = wms_an_select_from(tlist, rte);
 	distinct->distinctClause = groups;
+	distinct->stmt_location = sub->stmt_location;
 	*query = *distinct;
 }
 
@@ -474,6 +477,7 @@ add_op_set(Dedup *d, const bool *not_null, int ncolumns)
 	int64		behind = op->expires == WMS_EXPIRES_KEY && op->window.kind != WMS_WINDOW_TIME ? op->window.size : 0;
 
 	set->op = op->id;
+	set->location = wms_an_place(d->a, op->keys[0]->expr);
 	set->sources = list_copy(op->input->sources);
 	set->lag_us = op->lag_us;
 	set->spread_us = wms_an_spread(d->a, d->lower) + behind;

@@ -333,7 +333,7 @@ collect_dependent_keys(Cut *g)
 
 		if (!OidIsValid(wms_an_equality(var->vartype)))
 		{
-			wms_no_grouped_column(g->a, name, var->vartype);
+			wms_no_grouped_column(g->a, name, var->vartype, var);
 			return;
 		}
 		key = add_key(g, (Node *) var, (Node *) var, name, wms_an_equality(var->vartype), wms_an_time(g->a, g->query, (Node *) var));
@@ -848,6 +848,7 @@ add_op_set(Cut *g, List *sources)
 	ListCell   *lc;
 
 	set->op = op->id;
+	set->location = wms_an_place(g->a, g->keys ? ((GroupKey *) linitial(g->keys))->shown : g->aggs ? linitial(g->aggs) : NULL);
 	set->sources = list_copy(sources);
 	set->lag_us = op->lag_us;
 	foreach(lc, g->keys)
@@ -932,7 +933,7 @@ wms_an_cut_group(Analysis *a, Query *query)
 
 	if (query->groupingSets)
 	{
-		wms_no_clause(a, "GROUPING SETS, ROLLUP or CUBE", -1, "Create one stream for each grouping.");
+		wms_no_clause(a, "GROUPING SETS, ROLLUP or CUBE", wms_an_place(a, query->groupingSets), "Create one stream for each grouping.");
 		return;
 	}
 	write_out_grouping(query);

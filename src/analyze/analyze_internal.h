@@ -62,6 +62,7 @@ typedef struct AnSet
 	int64		spread_us;		/* how far different event times of one row may lie apart */
 	AnTime	   *times;			/* of each column */
 	bool	   *not_null;
+	int			location;		/* where the source or the operator stands in the definition's text, -1: unknown */
 } AnSet;
 
 typedef struct Analysis
@@ -77,8 +78,13 @@ typedef struct Analysis
 	List	   *sets;			/* AnSet * */
 	List	   *notices;
 	List	   *relids;
+	List	   *relid_places;	/* int: where the first of these were named */
+	List	   *column_places;	/* int: where the result's columns stand */
 	List	   *static_told;	/* relids for which the NOTICE is there */
+	List	   *static_places;	/* int: where each of these was read first */
 	List	   *window_names;	/* AnSubst *: window calls that stood in FROM -> their names there */
+	List	   *places;			/* AnPlace *, of analyze_place.c */
+	int			place;			/* where in the text the level stands that is being looked at; -1: there is no text */
 } Analysis;
 
 /* An equality that rows of a join are found by: both expressions have the same type and collation. */
@@ -124,6 +130,16 @@ extern void wms_an_cut_subqueries(Analysis *a, Query *query);
 extern void wms_an_write_out_windows(Analysis *a, Query *query);
 extern void wms_an_check_sublinks(Analysis *a, Query *query);
 
+/* analyze_place.c */
+extern void wms_an_mark_places(Analysis *a, Query *query, const char *text);
+extern void wms_an_note_place(Analysis *a, const void *node, int location);
+extern bool wms_an_is_noted(const Analysis *a, const void *node);
+extern void wms_an_copy_places(Analysis *a, Query *from, Query *to);
+extern int	wms_an_place(Analysis *a, const void *where);
+extern int	wms_an_place_of_set(Analysis *a, const char *kind, int number);
+extern int	wms_an_enter(Analysis *a, const Query *level);
+extern void wms_an_forget_places(WmsStreamPlan *plan);
+
 /* analyze_tree.c */
 extern void wms_an_prepare(Analysis *a, Query *query);
 extern void wms_an_subst(Query *query, List *substs);
@@ -134,7 +150,7 @@ extern Bitmapset *wms_an_used_rtes(const Query *query);
 extern Bitmapset *wms_an_rtes_in(Node *jointree);
 extern List *wms_an_rte_parts(const RangeTblEntry *rte);
 extern void wms_an_open_from(FromExpr *from);
-extern bool wms_an_refers_outside(Query *query);
+extern Node *wms_an_refers_outside(Query *query);
 extern bool wms_an_streamed(Analysis *a, const Query *query);
 extern List *wms_an_streamed_rtes(Analysis *a, const Query *query);
 extern bool wms_an_has_raw_rows(Analysis *a, const Query *query);
@@ -187,6 +203,7 @@ extern Node *wms_an_session_gap(Node *window, Oid time_type);
 extern void wms_an_refuse_sessions(Analysis *a, Query *query, Node *expr);
 
 /* analyze_dedup.c */
+extern int	wms_an_leftmost_leaf(Node *node);
 extern void wms_an_write_out_union(Query *query);
 extern void wms_an_cut_dedup(Analysis *a, Query *query);
 
@@ -213,66 +230,66 @@ extern char *wms_an_text(Node *expr, List *rtable);
 extern uint64 wms_an_definition_hash(const Query *query);
 extern uint64 wms_an_fingerprint(const WmsStreamPlan *plan, uint64 definition);
 
-/* analyze_refuse.c: reasons to say no; where gives the position */
+/* analyze_refuse.c: reasons to say no; where or location gives the position */
 extern void wms_no_clause(Analysis *a, const char *clause, int location, const char *hint);
 extern void wms_no_order_or_limit(Analysis *a, const char *clause, int location);
-extern void wms_no_distinct_order(Analysis *a, Node *where, int location);
-extern void wms_no_clock_here(Analysis *a, Node *where, const char *what);
-extern void wms_no_stream_here(Analysis *a, Node *where);
-extern void wms_no_join_equality(Analysis *a, Node *where);
-extern void wms_no_join_bound(Analysis *a, Node *where, JoinType type, const char *side, const char *condition, bool watermark);
-extern void wms_no_join_subquery(Analysis *a, Node *where);
-extern void wms_no_join_condition(Analysis *a, Node *where);
-extern void wms_no_months_in_range(Analysis *a, Node *where);
+extern void wms_no_distinct_order(Analysis *a, const void *where, int location);
+extern void wms_no_clock_here(Analysis *a, const void *where, const char *what);
+extern void wms_no_stream_here(Analysis *a, const void *where);
+extern void wms_no_join_equality(Analysis *a, const void *where);
+extern void wms_no_join_bound(Analysis *a, const void *where, JoinType type, const char *side, const char *condition, bool watermark);
+extern void wms_no_join_subquery(Analysis *a, const void *where);
+extern void wms_no_join_condition(Analysis *a, const void *where);
+extern void wms_no_months_in_range(Analysis *a, const void *where);
 extern void wms_no_volatile(Analysis *a, Oid function, int location);
-extern void wms_no_outer_reference(Analysis *a);
-extern void wms_no_nullable_stream(Analysis *a);
-extern void wms_no_mixed_union(Analysis *a);
-extern void wms_no_constant(Analysis *a, Node *where, const char *what);
-extern void wms_no_null_argument(Analysis *a, Node *where, const char *what);
-extern void wms_no_delay(Analysis *a, Node *where);
-extern void wms_no_watermark_here(Analysis *a, Node *where);
-extern void wms_no_second_watermark(Analysis *a, Node *where);
-extern void wms_no_watermark_above(Analysis *a, Node *where, const char *what);
-extern void wms_no_event_time_of(Analysis *a, Node *where, const char *what);
-extern void wms_no_time_type(Analysis *a, Node *where, Oid type);
-extern void wms_no_stable_time(Analysis *a, Node *where);
-extern void wms_no_one_source(Analysis *a, Node *where);
-extern void wms_no_union_source(Analysis *a, Node *where);
+extern void wms_no_outer_reference(Analysis *a, const void *where);
+extern void wms_no_nullable_stream(Analysis *a, const void *where);
+extern void wms_no_mixed_union(Analysis *a, const void *where);
+extern void wms_no_constant(Analysis *a, const void *where, const char *what);
+extern void wms_no_null_argument(Analysis *a, const void *where, const char *what);
+extern void wms_no_delay(Analysis *a, const void *where);
+extern void wms_no_watermark_here(Analysis *a, const void *where);
+extern void wms_no_second_watermark(Analysis *a, const void *where);
+extern void wms_no_watermark_above(Analysis *a, const void *where, const char *what);
+extern void wms_no_event_time_of(Analysis *a, const void *where, const char *what);
+extern void wms_no_time_type(Analysis *a, const void *where, Oid type);
+extern void wms_no_stable_time(Analysis *a, const void *where);
+extern void wms_no_one_source(Analysis *a, const void *where);
+extern void wms_no_union_source(Analysis *a, const void *where);
 extern void wms_no_source(Analysis *a);
-extern void wms_no_single_source(Analysis *a, int ntables);
-extern void wms_no_too_many_sources(Analysis *a);
-extern void wms_no_such_table(Analysis *a, const char *name, const char *kind, const char *hint);
-extern void wms_no_temporary_table(Analysis *a, const char *name);
-extern void wms_no_own_result(Analysis *a, const char *name);
-extern void wms_no_changing_result(Analysis *a, const char *name);
-extern void wms_no_row_security(Analysis *a, const char *name);
-extern void wms_no_update_trigger(Analysis *a, const char *name);
-extern void wms_no_mixed_sources(Analysis *a, const char *queue, const char *table);
-extern void wms_no_system_column(Analysis *a, Node *where);
-extern void wms_no_virtual_column(Analysis *a, Node *where);
-extern void wms_no_two_windows(Analysis *a, Node *where);
-extern void wms_no_grouped_column(Analysis *a, const char *column, Oid type);
-extern void wms_no_two_times(Analysis *a, Node *where);
-extern void wms_no_one_bound(Analysis *a, Node *where);
-extern void wms_no_processing_time(Analysis *a, Node *where);
-extern void wms_no_append_group(Analysis *a, Node *where, bool window_of_other);
-extern void wms_no_append_bound(Analysis *a, Node *where);
+extern void wms_no_single_source(Analysis *a, int ntables, const void *where);
+extern void wms_no_too_many_sources(Analysis *a, int location);
+extern void wms_no_such_table(Analysis *a, const char *name, const char *kind, const char *hint, const void *where);
+extern void wms_no_temporary_table(Analysis *a, const char *name, const void *where);
+extern void wms_no_own_result(Analysis *a, const char *name, const void *where);
+extern void wms_no_changing_result(Analysis *a, const char *name, const void *where);
+extern void wms_no_row_security(Analysis *a, const char *name, const void *where);
+extern void wms_no_update_trigger(Analysis *a, const char *name, const void *where);
+extern void wms_no_mixed_sources(Analysis *a, const char *queue, const char *table, int location);
+extern void wms_no_system_column(Analysis *a, const void *where);
+extern void wms_no_virtual_column(Analysis *a, const void *where);
+extern void wms_no_two_windows(Analysis *a, const void *where);
+extern void wms_no_grouped_column(Analysis *a, const char *column, Oid type, const void *where);
+extern void wms_no_two_times(Analysis *a, const void *where);
+extern void wms_no_one_bound(Analysis *a, const void *where);
+extern void wms_no_processing_time(Analysis *a, const void *where);
+extern void wms_no_append_group(Analysis *a, int location, bool window_of_other);
+extern void wms_no_append_bound(Analysis *a, const void *where);
 extern void wms_no_complete(Analysis *a);
-extern void wms_no_chain(Analysis *a);
-extern void wms_no_append_only(Analysis *a, const char *what);
-extern void wms_no_window_partition(Analysis *a, Node *where);
-extern void wms_no_window_functions_in(Analysis *a, const char *what, Node *where);
-extern void wms_no_hidden_key(Analysis *a, const char *what, const char *key, Node *where);
-extern void wms_no_rows_of_group(Analysis *a, const char *what);
+extern void wms_no_chain(Analysis *a, int location);
+extern void wms_no_append_only(Analysis *a, const char *what, int location);
+extern void wms_no_window_partition(Analysis *a, const void *where);
+extern void wms_no_window_functions_in(Analysis *a, const char *what, const void *where);
+extern void wms_no_hidden_key(Analysis *a, const char *what, const char *key, const void *where);
+extern void wms_no_rows_of_group(Analysis *a, const char *what, const void *where);
 extern void wms_no_lateness(Analysis *a);
-extern void wms_no_update_session(Analysis *a, Node *where);
-extern void wms_no_session_alone(Analysis *a, Node *where);
-extern void wms_no_session_here(Analysis *a, Node *where);
-extern void wms_no_type(Analysis *a, const char *column, Oid type);
-extern void wms_no_retract_here(Analysis *a, const char *what, const char *hint);
-extern void wms_no_retract_clock(Analysis *a, Node *where);
-extern void wms_no_identity(Analysis *a, Oid relid);
+extern void wms_no_update_session(Analysis *a, const void *where);
+extern void wms_no_session_alone(Analysis *a, const void *where);
+extern void wms_no_session_here(Analysis *a, const void *where);
+extern void wms_no_type(Analysis *a, const char *column, Oid type, const void *where);
+extern void wms_no_retract_here(Analysis *a, const char *what, const char *hint, int location);
+extern void wms_no_retract_clock(Analysis *a, const void *where);
+extern void wms_no_identity(Analysis *a, Oid relid, int location);
 
 /* analyze_retract.c */
 extern const char *wms_an_why_no_inverse(const Aggref *agg, const FormData_pg_aggregate *form);

@@ -59,6 +59,7 @@ typedef struct JoinCut
 	int			set;			/* range table number of the operator's row set */
 	Side		side[2];
 	AnJoinBound bound;
+	int			location;		/* of the right stream */
 	List	   *above;			/* conditions with subqueries, that an inner join can leave to the level */
 	WmsOpPlan  *op;
 	WmsJoinPlan *plan;
@@ -115,6 +116,12 @@ streamed_entry(JoinCut *j, int s)
 	elog(ERROR, "side of a join reads no stream");
 }
 
+static void *
+stream_of(JoinCut *j, int s)
+{
+	return rt_fetch(streamed_entry(j, s), j->query->rtable);
+}
+
 /* As the user calls it; a join below goes by the names of its sides. */
 static const char *
 side_name(JoinCut *j, int s)
@@ -160,6 +167,8 @@ read_conditions(JoinCut *j, Node *quals)
 		Node	   *condition = eval_const_expressions(NULL, copyObject(lfirst(lc)));
 		Bitmapset  *mentioned = wms_an_rels_of(condition);
 
+		if (!equal(condition, lfirst(lc)))
+			wms_an_note_place(j->a, condition, wms_an_place(j->a, lfirst(lc)));
 		if (IsA(condition, Const) && !((Const *) condition)->constisnull && DatumGetBool(((Const *) condition)->constvalue))
 			continue;
 		if (!bms_is_subset(mentioned, all))
@@ -176,7 +185,7 @@ read_conditions(JoinCut *j, Node *quals)
 		return;
 	wms_an_read_join(j->a, j->query, rels, both, j->type, &j->bound);
 	if (!j->bound.equality)
-		wms_no_join_equality(j->a, both != NIL ? linitial(both) : NULL);
+		wms_no_join_equality(j->a, both != NIL ? linitial(both) : stream_of(j, 1));
 }
 
 /* The operator evaluates conditions by itself and cannot run subqueries. */
@@ -223,7 +232,7 @@ check_bound(JoinCut *j)
 
 		side->leaves = ends && j->side[1 - s].bounded;
 		if (side->emptied && !side->leaves)
-			wms_no_join_bound(j->a, bound->rest != NIL ? linitial(bound->rest) : NULL, j->type, side_name(j, s),
+			wms_no_join_bound(j->a, bound->rest != NIL ? linitial(bound->rest) : stream_of(j, s), j->type, side_name(j, s),
 							  psprintf("%s <= %s + interval '10 minutes'", time_text(j, 1 - s), time_text(j, s)), ends);
 	}
 }
@@ -695,6 +704,7 @@ set_out(JoinCut *j)
 	op->out_desc = wms_an_desc(tlist, false);
 	set = wms_an_add_set(j->a, psprintf("wms_op_%d", op->id), op->out_desc);
 	set->op = op->id;
+	set->location = j->location;
 	set->lag_us = op->lag_us + held_us(j);
 	set->spread_us = Max(Max(0, -j->bound.min_us), Max(0, j->bound.max_us)) + window_us(j);
 	for (int s = 0; s < 2; s++)
@@ -786,6 +796,7 @@ wms_an_cut_join(Analysis *a, Query *query, Node **place, bool with_time)
 
 	set_side(&j, 0, join->larg);
 	set_side(&j, 1, join->rarg);
+	j.location = wms_an_place(a, stream_of(&j, 1));
 	read_conditions(&j, join->quals);
 	if (a->refusal == NULL)
 		set_subqueries_apart(&j);

@@ -453,7 +453,7 @@ read_range(Reader *r, Node *condition, List **ranges)
 	if (!read_distance(r, condition, times, &c, &us))
 		return false;
 	if (r->months)
-		wms_no_months_in_range(r->a, r->months);
+		wms_no_months_in_range(r->a, wms_an_is_noted(r->a, condition) ? condition : r->months);
 	range = range_of(ranges, times);
 	range->conditions = lappend(range->conditions, condition);
 	if (c == CMP_LT || c == CMP_LE || c == CMP_EQ)

@@ -446,16 +446,32 @@ arrange(Tree *t, Node *node, List *quals, List **left)
 
 /* ---------------------------------------------------------------- from the lowest join upwards */
 
+/* The first stream that a part of FROM reads; NULL: none. */
+static RangeTblEntry *
+stream_of(Tree *t, Node *node)
+{
+	Bitmapset  *rels = wms_an_rtes_in(node);
+	ListCell   *lc;
+
+	foreach(lc, t->streamed)
+	{
+		if (bms_is_member(lfirst_int(lc), rels))
+			return rt_fetch(lfirst_int(lc), t->query->rtable);
+	}
+	return NULL;
+}
+
 /* A stream that an outer join with static tables may fill with NULLs. */
 static void
 check_nullable(Tree *t, JoinExpr *join)
 {
-	bool		left = count_streams(t, join->larg) > 0;
-	bool		right = count_streams(t, join->rarg) > 0;
+	RangeTblEntry *left = stream_of(t, join->larg);
+	RangeTblEntry *right = stream_of(t, join->rarg);
 
-	if ((left && (join->jointype == JOIN_RIGHT || join->jointype == JOIN_FULL)) ||
-		(right && (join->jointype == JOIN_LEFT || join->jointype == JOIN_FULL)))
-		wms_no_nullable_stream(t->a);
+	if (left && (join->jointype == JOIN_RIGHT || join->jointype == JOIN_FULL))
+		wms_no_nullable_stream(t->a, left);
+	if (right && (join->jointype == JOIN_LEFT || join->jointype == JOIN_FULL))
+		wms_no_nullable_stream(t->a, right);
 }
 
 /* Where in the tree a join stands that has two streamed sides and none such below; NULL: nowhere. */

@@ -39,12 +39,6 @@ typedef struct Output
 
 /* ---------------------------------------------------------------- modes */
 
-static Node *
-key_node(const WmsOpPlan *op)
-{
-	return op->nkeys > 0 ? (Node *) op->keys[0]->expr : NULL;
-}
-
 /* Is a window of a column without watermark among the keys? */
 static bool
 groups_by_other_window(Analysis *a, const WmsOpPlan *op)
@@ -69,7 +63,7 @@ check_append(Output *out)
 		if (op->kind != WMS_OP_AGGREGATE && op->kind != WMS_OP_COLLECT)
 			continue;
 		if (op->window_key < 0 || !wms_an_set(out->a, psprintf("wms_op_%d", op->id))->times[op->window_key].watermarked)
-			wms_no_append_group(out->a, key_node(op), groups_by_other_window(out->a, op));
+			wms_no_append_group(out->a, wms_an_place_of_set(out->a, "op", op->id), groups_by_other_window(out->a, op));
 		else if (!op->bounded)
 			wms_no_append_bound(out->a, (Node *) op->keys[op->window_key]->expr);
 	}
@@ -83,9 +77,10 @@ check_mode(Output *out)
 	if (plan->mode == WMS_APPEND)
 		check_append(out);
 	else if (plan->nops > 1)
-		wms_no_chain(out->a);
+		wms_no_chain(out->a, wms_an_place_of_set(out->a, "op", plan->nops - 1));
 	else if (plan->nops == 1 && (plan->ops[0].kind == WMS_OP_DEDUP || plan->ops[0].kind == WMS_OP_JOIN))
-		wms_no_append_only(out->a, plan->ops[0].kind == WMS_OP_JOIN ? "a join of streams" : "DISTINCT over a stream");
+		wms_no_append_only(out->a, plan->ops[0].kind == WMS_OP_JOIN ? "a join of streams" : "DISTINCT over a stream",
+						   wms_an_place_of_set(out->a, "op", 0));
 	else if (plan->mode == WMS_COMPLETE &&
 			 (plan->nops == 0 || plan->ops[0].kind != WMS_OP_AGGREGATE || wms_an_has_raw_rows(out->a, out->query)))
 		wms_no_complete(out->a);
@@ -136,6 +131,34 @@ down_to_set(Query *query, Node *expr)
 		expr = wms_an_pushed_down(expr, rtindex, rte->subquery);
 		query = rte->subquery;
 	}
+}
+
+/* What stops down_to_set: a set-returning function, or an entry of FROM beside the groups; NULL: something else. */
+static void *
+what_multiplies(Query *query)
+{
+	Bitmapset  *used;
+	int			rtindex;
+	ListCell   *lc;
+
+	foreach(lc, query->targetList)
+	{
+		if (expression_returns_set((Node *) lfirst_node(TargetEntry, lc)->expr))
+			return lfirst_node(TargetEntry, lc)->expr;
+	}
+	used = wms_an_used_rtes(query);
+	if (bms_get_singleton_member(used, &rtindex))
+		return rt_fetch(rtindex, query->rtable)->rtekind == RTE_SUBQUERY ? what_multiplies(rt_fetch(rtindex, query->rtable)->subquery) : NULL;
+	for (rtindex = bms_next_member(used, -1); rtindex >= 0; rtindex = bms_next_member(used, rtindex))
+	{
+		RangeTblEntry *rte = rt_fetch(rtindex, query->rtable);
+
+		if (rte->rtekind == RTE_FUNCTION)
+			return rte->functions;
+		if (rte->rtekind == RTE_RELATION)
+			return rte;
+	}
+	return NULL;
 }
 
 static bool
@@ -270,7 +293,7 @@ check_keys(Output *out)
 	if (!one_row_per_group(out))
 	{
 		if (needed_by)
-			wms_no_rows_of_group(out->a, needed_by);
+			wms_no_rows_of_group(out->a, needed_by, what_multiplies(out->query));
 		return;
 	}
 	find_shown_keys(out);
@@ -297,7 +320,7 @@ check_columns(Output *out)
 		Form_pg_attribute att = TupleDescAttr(desc, i);
 
 		if (get_typtype(att->atttypid) == TYPTYPE_PSEUDO)
-			wms_no_type(out->a, NameStr(att->attname), att->atttypid);
+			wms_no_type(out->a, NameStr(att->attname), att->atttypid, get_tle_by_resno(out->query->targetList, i + 1)->expr);
 	}
 	foreach(lc, out->query->targetList)
 	{

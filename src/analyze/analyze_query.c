@@ -157,8 +157,10 @@ relids_walker(Node *node, void *arg)
 		{
 			RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
 
-			if (OidIsValid(rte->relid))
-				a->relids = list_append_unique_oid(a->relids, rte->relid);
+			if (!OidIsValid(rte->relid) || list_member_oid(a->relids, rte->relid))
+				continue;
+			a->relids = lappend_oid(a->relids, rte->relid);
+			a->relid_places = lappend_int(a->relid_places, wms_an_place(a, rte));
 		}
 		return query_tree_walker((Query *) node, relids_walker, a, 0);
 	}
@@ -292,7 +294,13 @@ volatile_walker(Node *node, void *arg)
 	else if (IsA(node, NextValueExpr))
 		wms_no_volatile(a, F_NEXTVAL, -1);
 	if (IsA(node, Query))
-		return query_tree_walker((Query *) node, volatile_walker, a, QTW_IGNORE_JOINALIASES);
+	{
+		int			outside = wms_an_enter(a, (Query *) node);
+
+		query_tree_walker((Query *) node, volatile_walker, a, QTW_IGNORE_JOINALIASES);
+		a->place = outside;
+		return false;
+	}
 	return expression_tree_walker(node, volatile_walker, a);
 }
 
@@ -319,7 +327,7 @@ hidden_stream_walker(Node *node, void *arg)
 	if (IsA(node, Query))
 	{
 		if (wms_an_streamed(a, (Query *) node))
-			wms_no_stream_here(a, NULL);
+			wms_no_stream_here(a, node);
 		return query_tree_walker((Query *) node, hidden_stream_walker, a, 0);
 	}
 	return expression_tree_walker(node, hidden_stream_walker, a);
@@ -347,22 +355,28 @@ wms_an_check_sublinks(Analysis *a, Query *query)
 	}
 }
 
-/* Is a streamed entry on the side of an outer join that may be filled with NULLs? */
-static bool
+/* A streamed entry on the side of an outer join that may be filled with NULLs; NULL: there is none. */
+static RangeTblEntry *
 stream_may_be_null(Analysis *a, Query *query, Node *node, bool nullable)
 {
 	ListCell   *lc;
 
+	RangeTblEntry *found = NULL;
+
 	if (IsA(node, RangeTblRef))
-		return nullable && list_member_int(wms_an_streamed_rtes(a, query), ((RangeTblRef *) node)->rtindex);
+	{
+		int			rtindex = ((RangeTblRef *) node)->rtindex;
+
+		return nullable && list_member_int(wms_an_streamed_rtes(a, query), rtindex) ? rt_fetch(rtindex, query->rtable) : NULL;
+	}
 	if (IsA(node, FromExpr))
 	{
 		foreach(lc, ((FromExpr *) node)->fromlist)
 		{
-			if (stream_may_be_null(a, query, lfirst(lc), nullable))
-				return true;
+			if (found == NULL)
+				found = stream_may_be_null(a, query, lfirst(lc), nullable);
 		}
-		return false;
+		return found;
 	}
 	else
 	{
@@ -370,8 +384,16 @@ stream_may_be_null(Analysis *a, Query *query, Node *node, bool nullable)
 		bool		left = nullable || join->jointype == JOIN_RIGHT || join->jointype == JOIN_FULL;
 		bool		right = nullable || join->jointype == JOIN_LEFT || join->jointype == JOIN_FULL;
 
-		return stream_may_be_null(a, query, join->larg, left) || stream_may_be_null(a, query, join->rarg, right);
+		found = stream_may_be_null(a, query, join->larg, left);
+		return found ? found : stream_may_be_null(a, query, join->rarg, right);
 	}
+}
+
+/* What stands first behind the word of a set operation. */
+static int
+place_behind(Analysis *a, Query *query, const SetOperationStmt *op)
+{
+	return wms_an_place(a, rt_fetch(wms_an_leftmost_leaf(op->rarg), query->rtable)->subquery);
 }
 
 static void
@@ -381,15 +403,17 @@ check_union(Analysis *a, Query *query, Node *node)
 
 	if (IsA(node, RangeTblRef))
 	{
-		if (!wms_an_streamed(a, rt_fetch(((RangeTblRef *) node)->rtindex, query->rtable)->subquery))
-			wms_no_mixed_union(a);
+		Query	   *branch = rt_fetch(((RangeTblRef *) node)->rtindex, query->rtable)->subquery;
+
+		if (!wms_an_streamed(a, branch))
+			wms_no_mixed_union(a, branch);
 		return;
 	}
 	op = castNode(SetOperationStmt, node);
 	if (op->op != SETOP_UNION)
-		wms_no_clause(a, op->op == SETOP_EXCEPT ? "EXCEPT" : "INTERSECT", -1, "Use a join, or [NOT] EXISTS.");
+		wms_no_clause(a, op->op == SETOP_EXCEPT ? "EXCEPT" : "INTERSECT", place_behind(a, query, op), "Use a join, or [NOT] EXISTS.");
 	else if (!op->all)
-		wms_no_clause(a, "UNION below UNION ALL", -1, "Write SELECT DISTINCT ... FROM (... UNION ALL ...) for this branch.");
+		wms_no_clause(a, "UNION below UNION ALL", place_behind(a, query, op), "Write SELECT DISTINCT ... FROM (... UNION ALL ...) for this branch.");
 	check_union(a, query, op->larg);
 	check_union(a, query, op->rarg);
 }
@@ -564,25 +588,30 @@ wms_an_cut_subqueries(Analysis *a, Query *query)
 static void
 check_from(Analysis *a, Query *query)
 {
+	RangeTblEntry *nullable = query->setOperations ? NULL : stream_may_be_null(a, query, (Node *) query->jointree, false);
+
 	if (query->setOperations)
 		check_union(a, query, query->setOperations);
-	else if (stream_may_be_null(a, query, (Node *) query->jointree, false))
-		wms_no_nullable_stream(a);
+	else if (nullable)
+		wms_no_nullable_stream(a, nullable);
 	if (a->refusal == NULL)
 		wms_an_check_sublinks(a, query);
 }
 
 static void
-cut_level(Analysis *a, Query *query, bool top)
+cut_entered_level(Analysis *a, Query *query, bool top)
 {
+	Node	   *outer;
+
 	/* positions in the query text, before expressions are replaced */
 	int			order_location = query->sortClause ?
 	exprLocation(get_sortgroupclause_expr(linitial(query->sortClause), query->targetList)) : -1;
 
 	wms_an_write_out_union(query);
 	wms_an_cut_subqueries(a, query);
-	if (a->refusal == NULL && !top && wms_an_refers_outside(query))
-		wms_no_outer_reference(a);
+	outer = top ? NULL : wms_an_refers_outside(query);
+	if (a->refusal == NULL && outer)
+		wms_no_outer_reference(a, outer);
 	if (a->refusal == NULL && query->setOperations == NULL)
 	{
 		wms_an_write_out_windows(a, query);
@@ -606,7 +635,29 @@ cut_level(Analysis *a, Query *query, bool top)
 		check_order_and_limit(a, query, order_location);
 }
 
+static void
+cut_level(Analysis *a, Query *query, bool top)
+{
+	int			outside = wms_an_enter(a, query);
+
+	cut_entered_level(a, query, top);
+	a->place = outside;
+}
+
 /* ---------------------------------------------------------------- all of it */
+
+static int *
+places_of(Analysis *a)
+{
+	int		   *places = palloc(sizeof(int) * (list_length(a->column_places) + 1));
+	int			n = 0;
+	ListCell   *lc;
+
+	places[n++] = a->place;
+	foreach(lc, a->column_places)
+		places[n++] = lfirst_int(lc);
+	return places;
+}
 
 static WmsStreamPlan *
 finished_plan(Analysis *a, Query *query)
@@ -628,6 +679,8 @@ finished_plan(Analysis *a, Query *query)
 	wms_an_output(a, query, plan);
 	plan->notices = a->notices;
 	plan->relids = a->relids;
+	plan->relid_places = a->relid_places;
+	plan->places = places_of(a);
 	plan->definition = a->definition;
 	if (a->refusal == NULL)
 		plan->fingerprint = wms_an_fingerprint(plan, a->definition);
@@ -642,12 +695,15 @@ check_below(Analysis *a)
 	foreach(lc, a->sources)
 	{
 		Query	   *below = ((WmsSourcePlan *) lfirst(lc))->below;
+		int			outside;
 
 		if (below == NULL)
 			continue;
+		outside = wms_an_enter(a, below);
 		wms_an_cut_subqueries(a, below);
 		if (a->refusal == NULL)
 			check_from(a, below);
+		a->place = outside;
 	}
 }
 
@@ -659,6 +715,7 @@ wms_analyze_query(Query *query, const WmsOptions *options, WmsRefusal **refusal)
 
 	a.definition = wms_an_definition_hash(query);
 	query = rewritten(query);
+	wms_an_mark_places(&a, query, options->text);
 	relids_walker((Node *) query, &a);
 	privileges_walker((Node *) query, NULL);
 	wms_an_prepare(&a, query);
@@ -674,6 +731,8 @@ wms_analyze_query(Query *query, const WmsOptions *options, WmsRefusal **refusal)
 		cut_level(&a, query, true);
 	if (a.refusal == NULL)
 		plan = finished_plan(&a, query);
+	if (a.refusal == NULL)
+		wms_an_forget_places(plan);
 	*refusal = a.refusal;
 	return a.refusal ? NULL : plan;
 }

@@ -143,19 +143,37 @@ check_no_clock(Analysis *a, void *tree)
 		wms_no_retract_clock(a, found);
 }
 
+/* Where the first of some static tables was read first. */
+static int
+place_of_static(Analysis *a, List *relids)
+{
+	ListCell   *lc;
+	ListCell   *lc2;
+
+	forboth(lc, a->static_told, lc2, a->static_places)
+	{
+		if (list_member_oid(relids, lfirst_oid(lc)))
+			return lfirst_int(lc2);
+	}
+	return -1;
+}
+
 static void
 check_op(Analysis *a, const WmsOpPlan *op)
 {
+	int			location = wms_an_place_of_set(a, "op", op->id);
+
 	if (op->kind == WMS_OP_JOIN)
-		wms_no_retract_here(a, "a join of streams", "Aggregate one source, and join the results when you read them.");
+		wms_no_retract_here(a, "a join of streams", "Aggregate one source, and join the results when you read them.", location);
 	else if (op->kind == WMS_OP_DEDUP)
-		wms_no_retract_here(a, "DISTINCT on rows", "Group by the same columns in a window instead.");
+		wms_no_retract_here(a, "DISTINCT on rows", "Group by the same columns in a window instead.", location);
 	if (!op->retracts)
 		return;
 	if (op->window.kind == WMS_WINDOW_SESSION)
-		wms_no_retract_here(a, "a session window of rows", "Use wmstream.window() instead.");
+		wms_no_retract_here(a, "a session window of rows", "Use wmstream.window() instead.", wms_an_place(a, op->keys[op->window_key]->expr));
 	if (op->input->reads_static)
-		wms_no_retract_here(a, "a static table below an aggregate", "Join it above the aggregate, or when you read the result: by the time a row is taken back, it may say something else.");
+		wms_no_retract_here(a, "a static table below an aggregate", "Join it above the aggregate, or when you read the result: by the time a row is taken back, it may say something else.",
+							place_of_static(a, op->input->static_relids));
 	check_no_clock(a, op->input->query);
 }
 
@@ -172,7 +190,7 @@ check_identity(Analysis *a, const WmsSourcePlan *source)
 
 		a->relids = list_append_unique_oid(a->relids, lfirst_oid(lc));
 		if (rel->rd_rel->relkind == RELKIND_RELATION && rel->rd_rel->relreplident != REPLICA_IDENTITY_FULL)
-			wms_no_identity(a, lfirst_oid(lc));
+			wms_no_identity(a, lfirst_oid(lc), wms_an_place_of_set(a, "raw", source->index));
 		table_close(rel, NoLock);
 	}
 }
@@ -184,18 +202,19 @@ wms_an_check_retract(Analysis *a, const WmsStreamPlan *plan, const Query *final)
 	if (!a->options->retract)
 		return;
 	if (plan->processing_time)
-		wms_no_retract_here(a, "windows of the clock", "Use the event time of the rows.");
+		wms_no_retract_here(a, "windows of the clock", "Use the event time of the rows.", plan->nops > 0 ? wms_an_place_of_set(a, "op", 0) : -1);
 	for (int i = 0; i < plan->nops; i++)
 		check_op(a, &plan->ops[i]);
 	if (wms_an_has_raw_rows(a, final))
-		wms_no_retract_here(a, "a result with a row for each source row", "Rows that were emitted are not taken back. Aggregate them, or read the table itself.");
+		wms_no_retract_here(a, "a result with a row for each source row", "Rows that were emitted are not taken back. Aggregate them, or read the table itself.", -1);
 	for (int i = 0; i < plan->nsources; i++)
 	{
 		const WmsSourcePlan *source = &plan->sources[i];
 
 		check_no_clock(a, source->below);
 		if (source->below && wms_an_static_relids(source->below))
-			wms_no_retract_here(a, "a static table below a watermark", "Join it above the aggregate, or when you read the result.");
+			wms_no_retract_here(a, "a static table below a watermark", "Join it above the aggregate, or when you read the result.",
+								place_of_static(a, wms_an_static_relids(source->below)));
 		if (a->refusal == NULL)
 			check_identity(a, source);
 	}

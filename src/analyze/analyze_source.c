@@ -36,29 +36,37 @@
 /* ---------------------------------------------------------------- tables that can be read as a stream */
 
 static void
-check_kind(Analysis *a, Relation rel)
+check_kind(Analysis *a, Relation rel, const RangeTblEntry *rte)
 {
 	const char *name = RelationGetRelationName(rel);
 	Oid			schema = RelationGetNamespace(rel);
 
 	if (IsCatalogRelation(rel) || IsCatalogNamespace(schema) || IsToastNamespace(schema) || schema == wms_schema_oid())
-		wms_no_such_table(a, name, "a system catalog", "Only ordinary tables can be stream sources.");
+		wms_no_such_table(a, name, "a system catalog", "Only ordinary tables can be stream sources.", rte);
 	else if (rel->rd_rel->relkind == RELKIND_FOREIGN_TABLE)
-		wms_no_such_table(a, name, "a foreign table", "Its changes are not in this server's WAL. Copy the rows into an ordinary table, or join it as a static table.");
+		wms_no_such_table(a, name, "a foreign table", "Its changes are not in this server's WAL. Copy the rows into an ordinary table, or join it as a static table.", rte);
 	else if (rel->rd_rel->relkind == RELKIND_MATVIEW)
-		wms_no_such_table(a, name, "a materialized view", "Read the tables below it, or another stream's result table.");
+		wms_no_such_table(a, name, "a materialized view", "Read the tables below it, or another stream's result table.", rte);
 	else if (rel->rd_rel->relkind == RELKIND_VIEW)
-		wms_no_such_table(a, name, "a view that cannot be looked into", "Read the tables below it.");
+		wms_no_such_table(a, name, "a view that cannot be looked into", "Read the tables below it.", rte);
 	else if (rel->rd_rel->relkind != RELKIND_RELATION && rel->rd_rel->relkind != RELKIND_PARTITIONED_TABLE)
-		wms_no_such_table(a, name, "not a table", "Only ordinary and partitioned tables can be stream sources.");
+		wms_no_such_table(a, name, "not a table", "Only ordinary and partitioned tables can be stream sources.", rte);
 	else if (rel->rd_rel->relpersistence == RELPERSISTENCE_TEMP)
-		wms_no_such_table(a, name, "a temporary table", "Other sessions cannot read it. Use an ordinary table.");
+		wms_no_such_table(a, name, "a temporary table", "Other sessions cannot read it. Use an ordinary table.", rte);
 	else if (rel->rd_rel->relpersistence == RELPERSISTENCE_UNLOGGED)
-		wms_no_such_table(a, name, "an unlogged table", "Its changes are not in the WAL. Use ALTER TABLE ... SET LOGGED.");
+		wms_no_such_table(a, name, "an unlogged table", "Its changes are not in the WAL. Use ALTER TABLE ... SET LOGGED.", rte);
 	else if (rel->rd_rel->relispartition)
-		wms_no_such_table(a, name, "a partition", "Read its partitioned table, with a WHERE condition in a subquery for this part.");
+		wms_no_such_table(a, name, "a partition", "Read its partitioned table, with a WHERE condition in a subquery for this part.", rte);
 	else if (rel->rd_rel->relkind == RELKIND_RELATION && (rel->rd_rel->relhassubclass || has_superclass(RelationGetRelid(rel))))
-		wms_no_such_table(a, name, "part of an inheritance tree", "Use a partitioned table instead.");
+		wms_no_such_table(a, name, "part of an inheritance tree", "Use a partitioned table instead.", rte);
+}
+
+static void
+check_sample(Analysis *a, const RangeTblEntry *rte)
+{
+	if (rte->tablesample)
+		wms_no_clause(a, "TABLESAMPLE", wms_an_place(a, wms_an_is_noted(a, rte->tablesample) ? (void *) rte->tablesample : (void *) rte),
+					  "Use a WHERE condition on a hash of the key.");
 }
 
 static void
@@ -68,17 +76,16 @@ check_table(Analysis *a, const RangeTblEntry *rte)
 	WmsStreamDef *lower;
 
 	if (rte->relid == a->options->result)
-		wms_no_own_result(a, RelationGetRelationName(rel));
-	check_kind(a, rel);
+		wms_no_own_result(a, RelationGetRelationName(rel), rte);
+	check_kind(a, rel, rte);
 	lower = wms_registry_stream(rte->relid);
 	if (lower && wms_stream_changes_rows(lower) && !a->options->retract)
-		wms_no_changing_result(a, RelationGetRelationName(rel));
+		wms_no_changing_result(a, RelationGetRelationName(rel), rte);
 	if (rel->trigdesc && rel->trigdesc->trig_update_before_row && wms_is_queue(rte->relid))
-		wms_no_update_trigger(a, RelationGetRelationName(rel));
+		wms_no_update_trigger(a, RelationGetRelationName(rel), rte);
 	if (rte->securityQuals != NIL)
-		wms_no_row_security(a, RelationGetRelationName(rel));
-	if (rte->tablesample)
-		wms_no_clause(a, "TABLESAMPLE", exprLocation((Node *) rte->tablesample), "Use a WHERE condition on a hash of the key.");
+		wms_no_row_security(a, RelationGetRelationName(rel), rte);
+	check_sample(a, rte);
 	table_close(rel, NoLock);
 }
 
@@ -116,8 +123,9 @@ in_desc_of(TupleDesc from, int n)
 }
 
 static WmsSourcePlan *
-add_source(Analysis *a, Oid relid)
+add_source(Analysis *a, const RangeTblEntry *rte)
 {
+	Oid			relid = rte->relid;
 	WmsSourcePlan *source = palloc0(sizeof(WmsSourcePlan));
 	AnSet	   *raw;
 	char		name[NAMEDATALEN];
@@ -129,7 +137,7 @@ add_source(Analysis *a, Oid relid)
 	source->time_type = TIMESTAMPTZOID;
 	a->sources = lappend(a->sources, source);
 	if (list_length(a->sources) > WMS_MAX_SOURCES)
-		wms_no_too_many_sources(a);
+		wms_no_too_many_sources(a, wms_an_place(a, rte));
 
 	snprintf(name, sizeof(name), "wms_raw_%d", source->index);
 	raw = wms_an_add_set(a, pstrdup(name), source->raw_desc);
@@ -138,6 +146,7 @@ add_source(Analysis *a, Oid relid)
 	raw->source = source->index;
 	raw->sources = list_make1_int(source->index);
 	raw->ord = source->raw_desc->natts;
+	raw->location = wms_an_place(a, rte);
 	return source;
 }
 
@@ -155,6 +164,7 @@ add_in_set(Analysis *a, WmsSourcePlan *source, Query *query, int rtindex)
 	set->sources = list_make1_int(source->index);
 	set->ord = natts - 1;
 	set->evt = natts;
+	set->location = wms_an_place(a, rt_fetch(rtindex, query->rtable));
 	if (source->event_time)
 	{
 		set->times[natts - 1].kind = AN_EVENT;
@@ -164,7 +174,7 @@ add_in_set(Analysis *a, WmsSourcePlan *source, Query *query, int rtindex)
 		set->times[natts - 1].sources = bms_make_singleton(source->index);
 	}
 	for (int i = 0; i < natts - 2; i++)
-		set->not_null[i] = rtindex > 0 && wms_an_not_null(a, query, (Node *) makeVar(rtindex, i + 1, INT4OID, -1, InvalidOid, 0));
+		set->not_null[i] = wms_an_not_null(a, query, (Node *) makeVar(rtindex, i + 1, INT4OID, -1, InvalidOid, 0));
 }
 
 /* The user's own columns of an entry, by number: which are read? */
@@ -261,7 +271,7 @@ source_of_table(Analysis *a, Query *query, int rtindex)
 	check_table(a, rte);
 	if (a->refusal)
 		return NULL;
-	source = add_source(a, rte->relid);
+	source = add_source(a, rte);
 	note_columns(a, source, query, rtindex);
 	source->in_desc = in_desc_of(source->raw_desc, source->raw_desc->natts - 1);
 	return source;
@@ -308,9 +318,11 @@ trace_to_entry(Analysis *a, Query *query, Node *expr, int rtindex, WmsSourcePlan
 
 	if (rte->rtekind == RTE_SUBQUERY)
 	{
-		if (wms_an_refers_outside(rte->subquery))
+		Node	   *outer = wms_an_refers_outside(rte->subquery);
+
+		if (outer)
 		{
-			wms_no_outer_reference(a);
+			wms_no_outer_reference(a, outer);
 			return InvalidOid;
 		}
 		return trace_table(a, rte->subquery, expr, source, where);
@@ -330,7 +342,7 @@ trace_to_entry(Analysis *a, Query *query, Node *expr, int rtindex, WmsSourcePlan
 	if (a->refusal)
 		return InvalidOid;
 	if (*source == NULL)
-		*source = add_source(a, relid);
+		*source = add_source(a, rte);
 	else if ((*source)->relid != relid)
 	{
 		wms_no_union_source(a, where);
@@ -404,6 +416,7 @@ source_of_subquery(Analysis *a, Query *query, int rtindex, FuncExpr *call)
 {
 	RangeTblEntry *rte = rt_fetch(rtindex, query->rtable);
 	WmsSourcePlan *source = NULL;
+	Node	   *outer = wms_an_refers_outside(rte->subquery);
 	AttrNumber	ord;
 
 	if (wms_an_streamed(a, rte->subquery))
@@ -411,9 +424,9 @@ source_of_subquery(Analysis *a, Query *query, int rtindex, FuncExpr *call)
 		wms_no_watermark_above(a, (Node *) call, "another watermark");
 		return NULL;
 	}
-	if (wms_an_refers_outside(rte->subquery))
+	if (outer)
 	{
-		wms_no_outer_reference(a);
+		wms_no_outer_reference(a, outer);
 		return NULL;
 	}
 	trace_table(a, rte->subquery, linitial(call->args), &source, (Node *) call);
@@ -599,6 +612,7 @@ static bool sources_walker(Node *node, void *arg);
 static void
 find_in_level(Analysis *a, Query *query)
 {
+	int			outside = wms_an_enter(a, query);
 	List	   *calls = NIL;
 	ListCell   *lc;
 
@@ -609,6 +623,7 @@ find_in_level(Analysis *a, Query *query)
 		if (a->refusal == NULL)
 			take_watermark(a, query, lfirst(lc));
 	}
+	a->place = outside;
 }
 
 static bool
@@ -639,7 +654,13 @@ leftover_walker(Node *node, void *arg)
 		return false;
 	}
 	if (IsA(node, Query))
-		return query_tree_walker((Query *) node, leftover_walker, a, 0);
+	{
+		int			outside = wms_an_enter(a, (Query *) node);
+
+		query_tree_walker((Query *) node, leftover_walker, a, 0);
+		a->place = outside;
+		return false;
+	}
 	return expression_tree_walker(node, leftover_walker, a);
 }
 
@@ -688,7 +709,7 @@ only_table_is_source(Analysis *a, Query *query)
 	if (context.count == 0)
 		wms_no_source(a);
 	else if (context.count > 1)
-		wms_no_single_source(a, context.count);
+		wms_no_single_source(a, context.count, rt_fetch(context.rtindex, context.query->rtable));
 	if (a->refusal)
 		return;
 	source = source_of_table(a, context.query, context.rtindex);
@@ -711,7 +732,7 @@ check_one_kind(Analysis *a)
 
 		if (other->queue != first->queue)
 			wms_no_mixed_sources(a, get_rel_name(first->queue ? first->relid : other->relid),
-								 get_rel_name(first->queue ? other->relid : first->relid));
+								 get_rel_name(first->queue ? other->relid : first->relid), wms_an_place_of_set(a, "raw", other->index));
 	}
 }
 
@@ -740,7 +761,7 @@ check_not_temporary(Analysis *a, List *rtable)
 		RangeTblEntry *rte = lfirst_node(RangeTblEntry, lc);
 
 		if (rte->rtekind == RTE_RELATION && get_rel_persistence(rte->relid) == RELPERSISTENCE_TEMP)
-			wms_no_temporary_table(a, get_rel_name(rte->relid));
+			wms_no_temporary_table(a, get_rel_name(rte->relid), rte);
 	}
 }
 
@@ -754,6 +775,7 @@ static_walker(Node *node, void *arg)
 	if (IsA(node, Query))
 	{
 		Query	   *query = (Query *) node;
+		int			outside = wms_an_enter(a, query);
 		Bitmapset  *used = wms_an_used_rtes(query);
 		int			i = -1;
 
@@ -762,16 +784,18 @@ static_walker(Node *node, void *arg)
 		{
 			RangeTblEntry *rte = rt_fetch(i, query->rtable);
 
-			if (rte->tablesample)
-				wms_no_clause(a, "TABLESAMPLE", exprLocation((Node *) rte->tablesample), "Use a WHERE condition on a hash of the key.");
+			check_sample(a, rte);
 			if (rte->rtekind != RTE_RELATION || list_member_oid(a->static_told, rte->relid))
 				continue;
 			a->static_told = lappend_oid(a->static_told, rte->relid);
+			a->static_places = lappend_int(a->static_places, wms_an_place(a, rte));
 			if (rte->relid == a->options->result)
-				wms_no_own_result(a, get_rel_name(rte->relid));
+				wms_no_own_result(a, get_rel_name(rte->relid), rte);
 			wms_an_notice(a, "\"%s\" is read as a static table", get_rel_name(rte->relid));
 		}
-		return query_tree_walker(query, static_walker, a, 0);
+		query_tree_walker(query, static_walker, a, 0);
+		a->place = outside;
+		return false;
 	}
 	return expression_tree_walker(node, static_walker, a);
 }

@@ -35,6 +35,7 @@
 
 typedef struct InlineContext
 {
+	Analysis   *a;
 	CommonTableExpr *cte;
 	int			depth;			/* of the level being walked, below the CTE's own */
 } InlineContext;
@@ -62,6 +63,7 @@ inline_cte_walker(Node *node, void *arg)
 		{
 			rte->rtekind = RTE_SUBQUERY;
 			rte->subquery = copyObject(castNode(Query, context->cte->ctequery));
+			wms_an_copy_places(context->a, castNode(Query, context->cte->ctequery), rte->subquery);
 			/* the CTE's query stood one level below its own; here it stands depth levels deeper */
 			IncrementVarSublevelsUp((Node *) rte->subquery, context->depth, 1);
 			rte->ctename = NULL;
@@ -77,13 +79,13 @@ inline_cte_walker(Node *node, void *arg)
 
 /* Each reference gets the CTE's query as a subquery of its own: a CTE read twice reads its sources twice. */
 static void
-inline_ctes(Query *query)
+inline_ctes(Analysis *a, Query *query)
 {
 	ListCell   *lc;
 
 	foreach(lc, query->cteList)
 	{
-		InlineContext context = {lfirst(lc), 0};
+		InlineContext context = {a, lfirst(lc), 0};
 
 		query_tree_walker(query, inline_cte_walker, &context, QTW_EXAMINE_RTES_AFTER);
 	}
@@ -214,8 +216,12 @@ subst_mutator(Node *node, void *arg)
 			continue;
 		if (stands_for(subst->from, node, context->depth))
 		{
+			Node	   *result = at_depth(subst->to, context->depth);
+
 			context->done = true;
-			return at_depth(subst->to, context->depth);
+			if (IsA(result, Var))	/* in the text it stands where that stood */
+				((Var *) result)->location = exprLocation(node);
+			return result;
 		}
 	}
 	return expression_tree_mutator(node, subst_mutator, context);
@@ -369,6 +375,18 @@ write_out_subquery_rows(Query *query)
 
 /* ---------------------------------------------------------------- making the tree uniform */
 
+/* The constant that an expression stands for, in its place; or the expression. */
+static Node *
+folded(Node *expr)
+{
+	Node	   *result = eval_const_expressions(NULL, expr);
+
+	if (!IsA(result, Const))
+		return expr;
+	((Const *) result)->location = exprLocation(expr);
+	return result;
+}
+
 static void
 complete_call(Analysis *a, FuncExpr *call)
 {
@@ -386,7 +404,7 @@ complete_call(Analysis *a, FuncExpr *call)
 		Node	   *argument = lfirst(lc);
 
 		if (!IsA(argument, Const) && !contain_var_clause(argument) && !checkExprHasSubLink(argument))
-			lfirst(lc) = eval_const_expressions(NULL, argument);
+			lfirst(lc) = folded(argument);
 	}
 	wms_an_check_call(a, call);
 }
@@ -406,6 +424,12 @@ rename_hidden_columns(Query *query)
 	}
 }
 
+static int
+place_of_lock(Analysis *a, const Query *query)
+{
+	return wms_an_place(a, rt_fetch(linitial_node(RowMarkClause, query->rowMarks)->rti, query->rtable));
+}
+
 static bool prepare_walker(Node *node, void *arg);
 
 static void
@@ -416,7 +440,7 @@ prepare_level(Analysis *a, Query *query)
 	if (query->commandType != CMD_SELECT || query->hasModifyingCTE)
 		wms_no_clause(a, "a command that writes", -1, "Use a plain SELECT.");
 	if (query->rowMarks != NIL)
-		wms_no_clause(a, "FOR UPDATE or FOR SHARE", -1, "A stream locks no rows: leave the clause out.");
+		wms_no_clause(a, "FOR UPDATE or FOR SHARE", place_of_lock(a, query), "A stream locks no rows: leave the clause out.");
 	foreach(lc, query->cteList)
 	{
 		CommonTableExpr *cte = lfirst_node(CommonTableExpr, lc);
@@ -426,7 +450,7 @@ prepare_level(Analysis *a, Query *query)
 	}
 	if (a->refusal)
 		return;
-	inline_ctes(query);
+	inline_ctes(a, query);
 	flatten_groups(query);
 	flatten_joins(query);
 	write_out_subquery_rows(query);
@@ -444,10 +468,14 @@ prepare_walker(Node *node, void *arg)
 	if (IsA(node, Query))
 	{
 		Query	   *query = (Query *) node;
+		int			outside = wms_an_enter(a, query);
 
 		prepare_level(a, query);
 		rename_hidden_columns(query);
-		return a->refusal || query_tree_walker(query, prepare_walker, a, 0);
+		if (a->refusal == NULL)
+			query_tree_walker(query, prepare_walker, a, 0);
+		a->place = outside;
+		return a->refusal != NULL;
 	}
 	if (IsA(node, Var))
 	{
@@ -627,6 +655,7 @@ wms_an_has_raw_rows(Analysis *a, const Query *query)
 typedef struct OutsideContext
 {
 	int			depth;
+	Node	   *found;
 } OutsideContext;
 
 static bool
@@ -645,20 +674,23 @@ outside_walker(Node *node, void *arg)
 		context->depth--;
 		return found;
 	}
-	if (IsA(node, Var) && (int) ((Var *) node)->varlevelsup > context->depth)
+	if ((IsA(node, Var) && (int) ((Var *) node)->varlevelsup > context->depth) ||
+		(IsA(node, Aggref) && (int) ((Aggref *) node)->agglevelsup > context->depth))
+	{
+		context->found = node;
 		return true;
-	if (IsA(node, Aggref) && (int) ((Aggref *) node)->agglevelsup > context->depth)
-		return true;
+	}
 	return expression_tree_walker(node, outside_walker, context);
 }
 
-/* Does the query mention columns of a query around it? */
-bool
+/* Where the query mentions a column of a query around it; NULL: nowhere. */
+Node *
 wms_an_refers_outside(Query *query)
 {
-	OutsideContext context = {0};
+	OutsideContext context = {0, NULL};
 
-	return query_tree_walker(query, outside_walker, &context, 0);
+	query_tree_walker(query, outside_walker, &context, 0);
+	return context.found;
 }
 
 typedef struct VarsContext

@@ -145,6 +145,8 @@ struct WmsRefusal
 
 /* Makes a refusal in the current memory context.  message as errmsg's format. */
 extern WmsRefusal *wms_refuse(int sqlerrcode, int location, const char *hint, const char *message,...) pg_attribute_printf(4, 5);
+/* In an ereport: points into a definition's text, by a location as WmsRefusal has it.  Nothing if either is unknown. */
+extern int	wms_errplace(const char *query_text, int location);
 /* Raises it as ERROR; query_text may be NULL (then no position is given). */
 extern WMS_NORETURN void wms_refusal_raise(const WmsRefusal *refusal, const char *query_text);
 

@@ -59,18 +59,24 @@ cursor_position(const char *query_text, int location)
 	return pg_mbstrlen_with_len(query_text, Min(location, (int) strlen(query_text))) + 1;
 }
 
+int
+wms_errplace(const char *query_text, int location)
+{
+	if (query_text == NULL || location < 0)
+		return 0;
+	internalerrquery(query_text);
+	return internalerrposition(cursor_position(query_text, location));
+}
+
 void
 wms_refusal_raise(const WmsRefusal *refusal, const char *query_text)
 {
-	bool		has_position = query_text != NULL && refusal->location >= 0;
-
 	ereport(ERROR,
 			(errcode(refusal->sqlerrcode),
 			 errmsg_internal("%s", refusal->message),
 			 refusal->detail ? errdetail_internal("%s", refusal->detail) : 0,
 			 refusal->hint ? errhint("%s", refusal->hint) : 0,
-			 has_position ? internalerrquery(query_text) : 0,
-			 has_position ? internalerrposition(cursor_position(query_text, refusal->location)) : 0));
+			 wms_errplace(query_text, refusal->location)));
 	pg_unreachable();
 }
 

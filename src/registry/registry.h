@@ -153,6 +153,8 @@ typedef struct WmsShape			/* what analysis says of the result */
 	TupleDesc	desc;			/* columns of the SELECT list */
 	List	   *key_columns;	/* numbers of the columns that make the key; NIL: not all keys shown */
 	bool		key_not_null;	/* all of them are window bounds or NOT NULL columns */
+	const char *text;			/* of the definition, for errors that point into it; NULL: unknown */
+	const int  *places;			/* where in it each column stands (1-based); 0: the whole.  NULL: unknown */
 } WmsShape;
 
 /* The table that a stream writes to: found by name first, made or checked later. */

@@ -131,6 +131,13 @@ append_column(StringInfo sql, Form_pg_attribute column)
 		appendStringInfo(sql, " COLLATE %s", generate_collation_name(column->attcollation));
 }
 
+/* In an ereport: where a column of the query stands, 0: the query. */
+static int
+errplace_of(const WmsShape *shape, int column)
+{
+	return wms_errplace(shape->text, shape->places ? shape->places[column] : -1);
+}
+
 /* The names of columns of desc by number, in parentheses. */
 static void
 append_columns(StringInfo sql, TupleDesc desc, List *numbers)
@@ -181,7 +188,8 @@ key_possible(const WmsShape *shape, bool needed)
 				 bad ? errdetail("Type %s of column \"%s\" has no default btree operator class.",
 								 format_type_be(TupleDescAttr(shape->desc, bad - 1)->atttypid),
 								 NameStr(TupleDescAttr(shape->desc, bad - 1)->attname)) : 0,
-				 errhint("Cast the column, or use output_mode => 'append' without allowed_lateness.")));
+				 errhint("Cast the column, or use output_mode => 'append' without allowed_lateness."),
+				 errplace_of(shape, bad)));
 	return false;
 }
 
@@ -229,8 +237,9 @@ same_type(Form_pg_attribute want, Form_pg_attribute have)
 }
 
 static void
-check_column(Relation rel, Form_pg_attribute want)
+check_column(Relation rel, const WmsShape *shape, int column)
 {
+	Form_pg_attribute want = TupleDescAttr(shape->desc, column - 1);
 	const char *name = NameStr(want->attname);
 	AttrNumber	number = get_attnum(RelationGetRelid(rel), name);
 	Form_pg_attribute have;
@@ -241,7 +250,8 @@ check_column(Relation rel, Form_pg_attribute want)
 				 errmsg("table \"%s\" has no column \"%s\" of the stream's query", RelationGetRelationName(rel), name),
 				 errhint("Add it: ALTER TABLE %s ADD COLUMN %s %s.",
 						 quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel)),
-						 quote_identifier(name), format_type_with_typemod(want->atttypid, want->atttypmod))));
+						 quote_identifier(name), format_type_with_typemod(want->atttypid, want->atttypmod)),
+				 errplace_of(shape, column)));
 	have = TupleDescAttr(RelationGetDescr(rel), number - 1);
 	if (!same_type(want, have))
 		ereport(ERROR,
@@ -251,13 +261,15 @@ check_column(Relation rel, Form_pg_attribute want)
 						   format_type_with_typemod(want->atttypid, want->atttypmod),
 						   format_type_with_typemod(have->atttypid, have->atttypmod),
 						   want->atttypid == have->atttypid && want->atttypmod == have->atttypmod ? " of another collation" : ""),
-				 errhint("Cast the expression in the query to the type of the column, or alter the column.")));
+				 errhint("Cast the expression in the query to the type of the column, or alter the column."),
+				 errplace_of(shape, column)));
 	if (have->attgenerated || have->attidentity == ATTRIBUTE_IDENTITY_ALWAYS)
 		ereport(ERROR,
 				(errcode(ERRCODE_GENERATED_ALWAYS),
 				 errmsg("column \"%s\" of table \"%s\" is generated and cannot be written by a stream",
 						name, RelationGetRelationName(rel)),
-				 errhint("Give the column of the query another name.")));
+				 errhint("Give the column of the query another name."),
+				 errplace_of(shape, column)));
 }
 
 static bool
@@ -288,7 +300,8 @@ check_left_out(Relation rel, const WmsShape *shape)
 				(errcode(ERRCODE_NOT_NULL_VIOLATION),
 				 errmsg("column \"%s\" of table \"%s\" is NOT NULL, has no default, and is not in the stream's query",
 						NameStr(column->attname), RelationGetRelationName(rel)),
-				 errhint("Give the column a default, allow NULL, or add it to the query.")));
+				 errhint("Give the column a default, allow NULL, or add it to the query."),
+				 errplace_of(shape, 0)));
 	}
 }
 
@@ -299,7 +312,8 @@ check_names(const WmsShape *shape)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_TABLE_DEFINITION),
 				 errmsg("the stream's query has no columns"),
-				 errhint("Put something into the SELECT list.")));
+				 errhint("Put something into the SELECT list."),
+				 errplace_of(shape, 0)));
 	for (int i = 0; i < shape->desc->natts; i++)
 	{
 		for (int j = 0; j < i; j++)
@@ -308,7 +322,8 @@ check_names(const WmsShape *shape)
 				ereport(ERROR,
 						(errcode(ERRCODE_DUPLICATE_COLUMN),
 						 errmsg("column \"%s\" stands twice in the stream's query", NameStr(TupleDescAttr(shape->desc, i)->attname)),
-						 errhint("Give each column of the SELECT list a name of its own.")));
+						 errhint("Give each column of the SELECT list a name of its own."),
+						 errplace_of(shape, i + 1)));
 		}
 	}
 }
@@ -426,7 +441,7 @@ check_table(const WmsTarget *target, const WmsShape *shape)
 	Relation	rel = table_open(target->relid, NoLock);
 
 	for (int i = 0; i < shape->desc->natts; i++)
-		check_column(rel, TupleDescAttr(shape->desc, i));
+		check_column(rel, shape, i + 1);
 	check_left_out(rel, shape);
 	table_close(rel, NoLock);
 }

@@ -54,6 +54,7 @@ typedef struct Creation
 	WmsStreamDef def;
 	WmsTarget  *target;
 	Query	   *query;
+	WmsStreamPlan *plan;
 	WmsShape	shape;			/* of the result, from the plan */
 	bool		key_needed;		/* rows are changed in place: they must be found */
 } Creation;
@@ -214,7 +215,7 @@ static WmsStreamPlan *
 plan_of(const Creation *creation, const WmsOptions *options)
 {
 	WmsRefusal *refusal = NULL;
-	WmsStreamPlan *plan = wms_analyze_query(copyObject(creation->query), options, &refusal);
+	WmsStreamPlan *plan = wms_face_analyze(creation->query, options, &refusal);
 
 	if (!plan)
 		wms_refusal_raise(refusal, creation->query_text);
@@ -239,7 +240,7 @@ analyse(Creation *creation)
 {
 	const WmsStreamDef *def = &creation->def;
 	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.refines = def->refined,.delay_us = def->delay_us,
-	.retract = def->on_change == WMS_CHANGE_RETRACT,.owner = creation->target->owner,.result = creation->target->relid};
+	.retract = def->on_change == WMS_CHANGE_RETRACT,.owner = creation->target->owner,.result = creation->target->relid,.text = creation->query_text};
 	WmsStreamPlan *plan;
 	ListCell   *lc;
 
@@ -252,6 +253,9 @@ analyse(Creation *creation)
 	creation->shape.desc = plan->result_desc;
 	creation->shape.key_columns = plan->key_columns;
 	creation->shape.key_not_null = plan->key_not_null;
+	creation->shape.text = creation->query_text;
+	creation->shape.places = plan->places;
+	creation->plan = plan;
 	creation->key_needed = def->output_mode == WMS_UPDATE || def->refined;
 	wms_target_check_shape(creation->target, &creation->shape, creation->key_needed);
 	foreach(lc, plan->notices)
@@ -297,15 +301,35 @@ check_room(void)
 
 /* ---------------------------------------------------------------- writing */
 
+/* Where the definition reads another stream that reads the result; that may be through streams between them. */
+static int
+place_of_loop(const WmsStreamPlan *plan, Oid result)
+{
+	ListCell   *lc;
+	ListCell   *lc2;
+
+	forboth(lc, plan->relids, lc2, plan->relid_places)
+	{
+		WmsStreamDef *other = wms_registry_stream(lfirst_oid(lc));
+
+		if (other && wms_definition_reaches(other->view, result))
+			return lfirst_int(lc2);
+	}
+	return plan->places[0];
+}
+
 /* An existing table may be read by other streams already. */
 static void
-check_no_loop(const WmsStreamDef *def)
+check_no_loop(const Creation *creation)
 {
+	const WmsStreamDef *def = &creation->def;
+
 	if (!def->made_result && wms_definition_reaches(def->view, def->stream))
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("the stream would read its own result \"%s\" through others", get_rel_name(def->stream)),
-				 errhint("Write into another table.")));
+				 errhint("Write into another table."),
+				 wms_errplace(creation->query_text, place_of_loop(creation->plan, def->stream))));
 }
 
 static void
@@ -320,7 +344,7 @@ define(Creation *creation)
 	def->key_columns = target->key_columns;
 	def->has_key = target->key_columns != NIL;
 	def->view = wms_define_view(target, creation->query);
-	check_no_loop(def);
+	check_no_loop(creation);
 	if (creation->late_table)
 		def->late_table = wms_define_late_table(creation->late_table, def->stream, def->view, target->owner);
 	wms_define_dependencies(def->stream, def->view);

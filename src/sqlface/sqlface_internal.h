@@ -59,6 +59,10 @@ extern char *wms_face_readers(const WmsStreamDef *def);
 
 /* Exactly one SELECT, analysed as the caller in the caller's search_path.  Errors point into text. */
 extern Query *wms_face_query(const char *text);
+/* Its plan, or NULL and a refusal.  options->text is the definition. */
+extern WmsStreamPlan *wms_face_analyze(const Query *query, const WmsOptions *options, WmsRefusal **refusal);
+/* While a definition is read: where an error stands in it; a byte location from 0. */
+extern int	wms_face_errposition(const char *text, int location);
 /* ERROR if Postgres itself cannot plan it. */
 extern void wms_face_plan_query(const Query *query, const char *text);
 
@@ -66,6 +70,6 @@ extern void wms_face_plan_query(const Query *query, const char *text);
 
 /* Places of stars in a parse tree that was not analysed yet; then the query without the columns of queues that they stand for. */
 extern List *wms_face_stars(Node *raw);
-extern void wms_face_hide(Query *query, List *stars);
+extern void wms_face_hide(Query *query, List *stars, const char *text);
 
 #endif							/* WMS_SQLFACE_INTERNAL_H */

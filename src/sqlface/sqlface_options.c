@@ -279,6 +279,8 @@ set_allowed_lateness(WmsStreamDef *def, const char *value)
 	shape.desc = plan->result_desc;
 	shape.key_columns = plan->key_columns;
 	shape.key_not_null = plan->key_not_null;
+	shape.text = NULL;
+	shape.places = NULL;
 	def->key_columns = wms_define_key(def->stream, &shape);
 	def->has_key = true;
 }

@@ -3,12 +3,15 @@
  *	  The text of a definition, as a query tree; and back.
  *
  * Everything here happens as the caller and in the caller's search_path: parse analysis may run functions
- * that a user wrote.  Errors of the parser get their position in the definition, not in the call that holds it.
+ * that a user wrote.  Errors of the parser, and ours, get their position in the definition, not in the call that holds it; one that
+ * has none says in its context that the definition is meant.
  */
 #include "postgres.h"
 
 #include "access/xact.h"
 #include "fmgr.h"
+#include "mb/pg_wchar.h"
+#include "nodes/nodeFuncs.h"
 #include "nodes/parsenodes.h"
 #include "parser/analyze.h"
 #include "rewrite/rewriteHandler.h"
@@ -28,10 +31,30 @@ point_into_definition(void *arg)
 	int			position = geterrposition();
 
 	if (position <= 0)
+	{
+		if (getinternalerrposition() <= 0)
+			errcontext("definition of the stream");
 		return;
+	}
 	errposition(0);
 	internalerrposition(position);
 	internalerrquery((const char *) arg);
+}
+
+/* For an error under the callback: the cursor counts characters from 1; a location counts bytes from 0. */
+int
+wms_face_errposition(const char *text, int location)
+{
+	return errposition(pg_mbstrlen_with_len(text, location) + 1);
+}
+
+/* Where the statement that should not be there begins: the first, or the second. */
+static int
+start_of_wrong(const char *text, List *statements)
+{
+	int			location = list_length(statements) > 1 ? lsecond_node(RawStmt, statements)->stmt_location : 0;
+
+	return location + strspn(text + location, " \t\r\n\f");
 }
 
 static RawStmt *
@@ -43,24 +66,38 @@ only_select(const char *text)
 		ereport(ERROR,
 				(errcode(ERRCODE_SYNTAX_ERROR),
 				 errmsg("the query of a stream must be exactly one SELECT"),
-				 errhint("Give it as text, for example $$SELECT ... FROM ...$$.")));
+				 errhint("Give it as text, for example $$SELECT ... FROM ...$$."),
+				 wms_face_errposition(text, start_of_wrong(text, statements))));
 	return linitial_node(RawStmt, statements);
 }
 
-/* What CREATE VIEW refuses too. */
+/* What CREATE VIEW refuses too; INTO stands in the leftmost SELECT, and WITH that writes at the top. */
 static void
-check_plain_select(const Query *query)
+check_plain_select(const char *text, const RawStmt *raw)
 {
-	if (query->commandType != CMD_SELECT || query->utilityStmt)
+	SelectStmt *select = castNode(SelectStmt, raw->stmt);
+	SelectStmt *leftmost = select;
+	ListCell   *lc;
+
+	while (leftmost->op != SETOP_NONE)
+		leftmost = leftmost->larg;
+	if (leftmost->intoClause)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("the query of a stream cannot be SELECT INTO"),
-				 errhint("The result table is named by the first argument of wmstream.create_stream().")));
-	if (query->hasModifyingCTE)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("the query of a stream cannot change data in WITH"),
-				 errhint("Write rows by a trigger of the result table, which runs as its owner.")));
+				 errhint("The result table is named by the first argument of wmstream.create_stream()."),
+				 wms_face_errposition(text, leftmost->intoClause->rel->location)));
+	foreach(lc, select->withClause ? select->withClause->ctes : NIL)
+	{
+		CommonTableExpr *cte = lfirst_node(CommonTableExpr, lc);
+
+		if (!IsA(cte->ctequery, SelectStmt))
+			ereport(ERROR,
+					(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
+					 errmsg("the query of a stream cannot change data in WITH"),
+					 errhint("Write rows by a trigger of the result table, which runs as its owner."),
+					 wms_face_errposition(text, cte->location)));
+	}
 }
 
 static void
@@ -82,13 +119,25 @@ wms_face_query(const char *text)
 
 	push_callback(&callback, text);
 	raw = only_select(text);
+	check_plain_select(text, raw);
 	stars = wms_face_stars(raw->stmt);
 	query = parse_analyze_fixedparams(raw, text, NULL, 0, NULL);
-	wms_face_hide(query, stars);
+	wms_face_hide(query, stars, text);
 	error_context_stack = callback.previous;
-
-	check_plain_select(query);
 	return query;
+}
+
+/* The plan of a definition that came as text; NULL and a refusal if there is none. */
+WmsStreamPlan *
+wms_face_analyze(const Query *query, const WmsOptions *options, WmsRefusal **refusal)
+{
+	ErrorContextCallback callback;
+	WmsStreamPlan *plan;
+
+	push_callback(&callback, options->text);
+	plan = wms_analyze_query(copyObject(unconstify(Query *, query)), options, refusal);
+	error_context_stack = callback.previous;
+	return plan;
 }
 
 /* What only the planner refuses, and constants that cannot be computed, are told at creation too. */

@@ -16,6 +16,7 @@
 #include "catalog/pg_operator.h"
 #include "fmgr.h"
 #include "funcapi.h"
+#include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
@@ -28,6 +29,8 @@
 
 #include "flow/flow.h"
 #include "sqlface/sqlface_internal.h"
+
+#define SHOWN_OF_PLACE 60		/* characters of the definition that explain shows from where a refusal points */
 
 PG_FUNCTION_INFO_V1(wms_sql_explain_query);
 PG_FUNCTION_INFO_V1(wms_sql_explain_stream);
@@ -56,10 +59,27 @@ put_plan(ReturnSetInfo *rsinfo, const WmsStreamPlan *plan)
 		put_line(rsinfo, psprintf("notice: %s", (char *) lfirst(lc)));
 }
 
+/* Where a refusal points, as what stands there. */
 static void
-put_refusal(ReturnSetInfo *rsinfo, const char *mode, const WmsRefusal *refusal)
+put_place(ReturnSetInfo *rsinfo, const char *definition, int location)
+{
+	const char *place = definition + location;
+	int			rest = strcspn(place, "\r\n");
+	int			shown = pg_mbcharcliplen(place, rest, SHOWN_OF_PLACE);
+	int			line = 1;
+
+	for (const char *c = definition; c < place; c++)
+		line += *c == '\n';
+	put_line(rsinfo, psprintf("  at line %d: %.*s%s", line, shown, place, shown < rest ? " ..." : ""));
+}
+
+/* definition: NULL if it is not known as text. */
+static void
+put_refusal(ReturnSetInfo *rsinfo, const char *mode, const WmsRefusal *refusal, const char *definition)
 {
 	put_line(rsinfo, psprintf("refused in %s mode: %s", mode, refusal->message));
+	if (definition && refusal->location >= 0)
+		put_place(rsinfo, definition, refusal->location);
 	if (refusal->detail)
 		put_line(rsinfo, psprintf("  detail: %s", refusal->detail));
 	if (refusal->hint)
@@ -76,16 +96,17 @@ wms_sql_explain_query(PG_FUNCTION_ARGS)
 		const char *name;
 	}			modes[] = {{WMS_APPEND, "append"}, {WMS_UPDATE, "update"}, {WMS_COMPLETE, "complete"}};
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	Query	   *query = wms_face_query(text_to_cstring(PG_GETARG_TEXT_PP(0)));
+	char	   *definition = text_to_cstring(PG_GETARG_TEXT_PP(0));
+	Query	   *query = wms_face_query(definition);
 	const char *told = NULL;
 
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	for (int i = 0; i < (int) lengthof(modes); i++)
 	{
 		WmsOptions	options = {.mode = modes[i].mode,.delay_us = -1,.owner = GetUserId(),
-		.force_kept = wms_force_kept_arguments};
+		.force_kept = wms_force_kept_arguments,.text = definition};
 		WmsRefusal *refusal = NULL;
-		WmsStreamPlan *plan = wms_analyze_query(copyObject(query), &options, &refusal);
+		WmsStreamPlan *plan = wms_face_analyze(query, &options, &refusal);
 
 		if (plan)
 		{
@@ -94,7 +115,7 @@ wms_sql_explain_query(PG_FUNCTION_ARGS)
 			break;
 		}
 		if (!told || strcmp(told, refusal->message) != 0)
-			put_refusal(rsinfo, modes[i].name, refusal);
+			put_refusal(rsinfo, modes[i].name, refusal, definition);
 		told = refusal->message;
 	}
 	return (Datum) 0;
@@ -120,7 +141,7 @@ wms_sql_explain_stream(PG_FUNCTION_ARGS)
 	if (plan)
 		put_plan(rsinfo, plan);
 	else
-		put_refusal(rsinfo, "its", refusal);
+		put_refusal(rsinfo, "its", refusal, NULL);
 	return (Datum) 0;
 }
 

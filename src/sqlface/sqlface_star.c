@@ -194,7 +194,7 @@ wms_face_stars(Node *raw)
 }
 
 void
-wms_face_hide(Query *query, List *stars)
+wms_face_hide(Query *query, List *stars, const char *text)
 {
 	Hide		hide = {stars, NIL, NIL};
 	ListCell   *lc;
@@ -208,7 +208,8 @@ wms_face_hide(Query *query, List *stars)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("SELECT * over a queue is not possible in UNION ALL"),
-				 errhint("Name the columns.")));
+				 errhint("Name the columns."),
+				 wms_face_errposition(text, exprLocation((Node *) linitial_node(TargetEntry, hide.hidden)->expr))));
 	take_out(query, hide.hidden);
 	foreach(lc, hide.hidden)
 	{

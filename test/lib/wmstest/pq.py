@@ -14,7 +14,7 @@ from collections import namedtuple
 
 OK, BAD = 0, 1                                                   # ConnStatusType
 EMPTY_QUERY, COMMAND_OK, TUPLES_OK, COPY_OUT, COPY_IN, BAD_RESPONSE, NONFATAL_ERROR, FATAL_ERROR = range(8)
-FIELDS = {"severity": "V", "sqlstate": "C", "message": "M", "detail": "D", "hint": "H", "position": "P", "context": "W"}
+FIELDS = {"severity": "V", "sqlstate": "C", "message": "M", "detail": "D", "hint": "H", "position": "P", "internal_position": "p", "internal_query": "q", "context": "W"}
 
 Notice = namedtuple("Notice", "severity sqlstate message detail hint")
 
@@ -25,6 +25,7 @@ class PgError(Exception):
     def __init__(self, **fields):
         self.severity, self.sqlstate, self.message = (fields.get(f) for f in ("severity", "sqlstate", "message"))
         self.detail, self.hint, self.position, self.context = (fields.get(f) for f in ("detail", "hint", "position", "context"))
+        self.internal_position, self.internal_query = fields.get("internal_position"), fields.get("internal_query")
         super().__init__(self.message)
 
     def __str__(self):
