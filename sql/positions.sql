@@ -113,6 +113,15 @@ SELECT wmstream.create_stream('s', 'SELECT w FROM l, wmstream.window(ts, ''1 min
 SELECT wmstream.create_stream('s', 'SELECT w FROM l, wmstream.window(ts, interval ''1 s'' / 0) w WHERE wmstream.watermark(ts, ''1 s'')');
 \echo :SQLSTATE
 
+-- More windows than could ever be kept: the limit is on what a row makes.
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''365000 days'', ''1 ms'') w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''1000001 us'', ''1 us'') w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.cumulate_window(ts, ''1 us'', ''1000001 us'') w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w');
+SELECT count(*) FROM wmstream.explain('SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''1000000 us'', ''1 us'') w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w') line WHERE line ~ 'refused';
+SELECT count(*) FROM wmstream.explain('SELECT w, count(*) AS n FROM l, wmstream.cumulate_window(ts, ''1 us'', ''1000000 us'') w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w') line WHERE line ~ 'refused';
+SELECT * FROM wmstream.window('2024-01-01'::timestamptz, '365000 days', '1 ms') LIMIT 1;
+
 -- What Postgres says without a position, when it plans the query, says at least what it is about.
 SELECT wmstream.create_stream('s', 'SELECT id, 1 / 0 AS x FROM l');
 \echo :SQLSTATE

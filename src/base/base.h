@@ -42,6 +42,9 @@ typedef enum WmsWindowKind
 	WMS_WINDOW_SESSION			/* size = gap; 0: the gap comes with each row */
 } WmsWindowKind;
 
+/* In how many windows a time may lie: so many groups every row would make. */
+#define WMS_MAX_WINDOWS_OF_TIME 1000000
+
 typedef struct WmsWindowSpec
 {
 	WmsWindowKind kind;

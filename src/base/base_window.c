@@ -95,6 +95,15 @@ positive_length(const char *what, const Interval *interval, int64 *us)
 	return refusal;
 }
 
+/* In how many windows a time lies, at most. */
+static int64
+windows_of_time(const WmsWindowSpec *spec)
+{
+	if (spec->kind == WMS_WINDOW_SESSION)
+		return 1;
+	return spec->size / spec->slide + (spec->size % spec->slide != 0);
+}
+
 /* Rules between the two lengths of a window. */
 static WmsRefusal *
 lengths_fit(const WmsWindowSpec *spec)
@@ -107,6 +116,11 @@ lengths_fit(const WmsWindowSpec *spec)
 		return wms_refuse(ERRCODE_INVALID_PARAMETER_VALUE, -1,
 						  "Choose a max_size that is a whole number of steps.",
 						  "window step must divide window max_size");
+	if (windows_of_time(spec) > WMS_MAX_WINDOWS_OF_TIME)
+		return wms_refuse(ERRCODE_INVALID_PARAMETER_VALUE, -1,
+						  psprintf("At most %d are possible, and each is a group of its own. Make the %s greater or the %s smaller.", WMS_MAX_WINDOWS_OF_TIME,
+								   spec->kind == WMS_WINDOW_CUMULATE ? "step" : "slide", spec->kind == WMS_WINDOW_CUMULATE ? "max_size" : "size"),
+						  "every time would lie in %lld windows", (long long) windows_of_time(spec));
 	return NULL;
 }
 
