@@ -114,6 +114,8 @@ typedef struct WmsSlotInfo
 	TransactionId catalog_xmin;
 } WmsSlotInfo;
 
+/* Where the slot that this process holds was made; InvalidXLogRecPtr: not known. */
+extern XLogRecPtr wms_slot_birth(void);
 /* Name of the slot of a database: "wmstream_<oid>".  Static buffer. */
 extern char *wms_slot_name(Oid database);
 extern void wms_slot_info(Oid database, WmsSlotInfo *info);

@@ -9,6 +9,9 @@
  * Making a slot means waiting until every transaction that writes at that moment, in any database, has ended.  Prepared transactions
  * are among them.
  *
+ * Where a slot was made is written into it (two_phase_at, which core sets for slots that decode prepared transactions, and otherwise leaves alone): what
+ * lies before that was never this slot's to keep, and a stream that stood there has lost WAL.
+ *
  * Fields of slots are read under ReplicationSlotControlLock (shared) and the slot's spinlock, as slot.h demands.
  */
 #include "postgres.h"
@@ -213,6 +216,20 @@ wait_for_others(void)
 }
 
 static void
+note_birth(ReplicationSlot *slot)
+{
+	SpinLockAcquire(&slot->mutex);
+	slot->data.two_phase_at = slot->data.confirmed_flush;
+	SpinLockRelease(&slot->mutex);
+}
+
+XLogRecPtr
+wms_slot_birth(void)
+{
+	return MyReplicationSlot->data.two_phase_at;
+}
+
+static void
 make_slot(void)
 {
 	LogicalDecodingContext *ctx;
@@ -230,6 +247,7 @@ make_slot(void)
 		tell_whom_we_wait_for();
 		DecodingContextFindStartpoint(ctx);
 		FreeDecodingContext(ctx);
+		note_birth(MyReplicationSlot);
 		ReplicationSlotPersist();
 	}
 	PG_CATCH();

@@ -84,6 +84,8 @@ typedef struct WmsRunner
 	bool		unfired;		/* rows were fed and wait for the next firing */
 	bool		warned;			/* that it holds back half of max_retained_wal */
 	XLogRecPtr	command_after;	/* commands apply when everything before this was consumed */
+	char	   *end_reason;		/* it is to stop, which could not be written down yet: till then it is blocked; in context; NULL: not so */
+	WmsStatus	end_status;		/* then: as what */
 	TimestampTz retry_at;		/* blocked: when to try again */
 	int			retries;
 	int			timeouts;		/* batches in a row that took longer than batch_timeout */
@@ -125,6 +127,9 @@ extern XLogRecPtr wms_last_commit(void);
 
 /* The caller has caught an error of the stream's and aborted the transaction: it becomes blocked or failed. */
 extern void wms_runner_error(WmsRunner *runner, ErrorData *edata);
+/* It cannot go on for a reason that may pass by itself: it is tried again, later each time. */
+extern void wms_runner_block(WmsRunner *runner, const char *reason);
+extern void wms_runner_put_off(WmsRunner *runner);	/* only when, not what is shown of it */
 
 /* ---- worker_error.c */
 
@@ -205,6 +210,7 @@ extern void wms_follow_cannot(void);	/* gives it back */
 extern void wms_crash_begin(void);
 extern void wms_crash_running(Oid stream);
 extern void wms_crash_note_endless(void);	/* its code does not end: async-signal-safe */
+extern void wms_crash_pardon(Oid stream);	/* it has stopped: should it go on, counting begins anew */
 extern void wms_crash_forget(void);
 
 /* ---- worker_stream.c */
@@ -217,8 +223,8 @@ extern void wms_runners_reload(void);
 extern bool wms_runners_waiting(void);
 extern WmsRunner *wms_find_runner(Oid stream);
 extern bool wms_runner_runs(const WmsRunner *runner);
-/* What it is while nothing holds it up. */
-extern WmsStatus wms_runner_good_status(const WmsRunner *runner);
+/* What it did went well: so it is known to all, too. */
+extern void wms_runner_is_well(WmsRunner *runner);
 extern bool wms_runner_can_run(WmsRunner *runner, TimestampTz now);
 extern void wms_runner_announce(WmsRunner *runner);
 extern void wms_runner_enqueue(WmsRunner *runner, WmsBatch *batch);
@@ -248,7 +254,16 @@ extern void wms_runners_consumed(XLogRecPtr read_upto);
 /* Milliseconds until the next thing that the clock asks for, at most max. */
 extern long wms_runners_next_timer(long max);
 extern bool wms_runner_is_free(const WmsRunner *runner);
+/*
+ * The stream stops, durably, with a reason that its owner reads in the views.  If that cannot be written down now (no lock is waited for) it is
+ * blocked, and it is tried again: only what has been written down lets WAL go and outlives a restart.  Outside a transaction.
+ */
 extern void wms_runner_fail(WmsRunner *runner, WmsStatus status, const char *reason);
+/* True: it is to stop, and does nothing else.  Tries to write that down, if it is time to. */
+extern bool wms_runner_ends(WmsRunner *runner, TimestampTz now);
+/* The slot has been opened; it was made at birth: streams that stood before that have lost WAL.  Outside a transaction. */
+extern void wms_runners_judge_slot(XLogRecPtr birth);
+/* The WAL of all is gone, also of those that stand still. */
 extern void wms_runners_lost(const char *reason);
 
 #endif							/* WMS_WORKER_H */

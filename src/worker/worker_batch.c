@@ -348,26 +348,22 @@ wms_runner_note_name(WmsRunner *runner)
 	strlcpy(runner->name, name ? name : "", NAMEDATALEN);
 }
 
-static void
-block(WmsRunner *runner, const char *reason)
+void
+wms_runner_put_off(WmsRunner *runner)
 {
 	int64		delay = Min((int64) FIRST_RETRY_MS << Min(runner->retries, 10), LAST_RETRY_MS);
 
 	runner->retries++;
 	runner->retry_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), delay);
-	runner->status = WMS_BLOCKED;
-	wms_stream_set_error(runner->slot, reason);
-	wms_stream_announce(runner->slot, WMS_BLOCKED, runner->progress.applied);
 }
 
-static void
-unblock(WmsRunner *runner)
+void
+wms_runner_block(WmsRunner *runner, const char *reason)
 {
-	if (runner->status != WMS_BLOCKED || !runner->has_position)
-		return;
-	runner->status = wms_runner_good_status(runner);
-	wms_stream_set_error(runner->slot, NULL);
-	wms_stream_announce(runner->slot, runner->status, runner->progress.applied);
+	wms_runner_put_off(runner);
+	runner->status = WMS_BLOCKED;
+	wms_stream_set_error(runner->slot, reason);
+	wms_runner_announce(runner);
 }
 
 /*
@@ -399,7 +395,7 @@ hold_stream(WmsRunner *runner)
 {
 	if (!wms_registry_hold(runner->stream))
 	{
-		block(runner, "its definition is being changed");
+		wms_runner_block(runner, "its definition is being changed");
 		return false;
 	}
 	return owner_is_known(runner->def) && !wms_registry_news();
@@ -581,7 +577,7 @@ fail(WmsRunner *runner, const ErrorData *edata, const char *reason)
 {
 	drop_flow(runner);
 	if (!wms_runner_is_free(runner))
-		block(runner, reason);
+		wms_runner_block(runner, reason);
 	else
 		wms_runner_fail(runner, edata->sqlerrcode == ERRCODE_DATA_CORRUPTED ? WMS_NEEDS_RESYNC : WMS_FAILED, reason);
 }
@@ -592,7 +588,7 @@ handle_timeout(WmsRunner *runner, WmsBatch *batch, const ErrorData *edata)
 	if (runner->sought_error)
 		fail(runner, edata, pstrdup(runner->sought_error)); /* row by row the batch took too long: known is what was raised */
 	else if (runner->timeouts++ == 0)
-		block(runner, wms_error_text(runner, batch, &where, edata, -1, true));
+		wms_runner_block(runner, wms_error_text(runner, batch, &where, edata, -1, true));
 	else
 		fail(runner, edata, wms_error_text(runner, batch, &where, edata, -1, true));
 }
@@ -612,7 +608,7 @@ handle_error(WmsRunner *runner, WmsBatch *batch, const ErrorData *edata, int64 r
 	else if (is_rows_error(edata) && row >= 0 && runner->def->skip_errors)
 		skip_row(runner, edata, row, time);
 	else if (is_transient(edata->sqlerrcode))
-		block(runner, wms_error_text(runner, batch, &where, edata, -1, false));
+		wms_runner_block(runner, wms_error_text(runner, batch, &where, edata, -1, false));
 	else
 		fail(runner, edata, wms_error_text(runner, batch, &where, edata, row, false));
 }
@@ -671,7 +667,8 @@ wms_run_step(WmsRunner *runner, WmsStepFn step, void *arg)
 		if (runner->store && runner->has_position && wms_flow_has_begun(runner->flow))
 			set_figures(runner);
 		runner->retries = runner->timeouts = 0;
-		unblock(runner);
+		if (runner->store || runner->status == WMS_BLOCKED)
+			wms_runner_is_well(runner);
 	}
 	wms_current_stream = NULL;
 	wms_crash_running(InvalidOid);

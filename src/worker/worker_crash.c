@@ -5,8 +5,8 @@
  * A segfault in the worker, in a C function of some extension that a stream calls say, restarts the whole server, and the worker
  * with it, which would run the same batch again.  So the worker notes, in the handler of the fatal signal and by nothing but
  * write(2), which stream it was running; the note survives in a small file of the data directory.  At start it counts:
- * a stream that crashed the server MAX_CRASHES times within WINDOW_S is set to failed, and its notes are dropped, so that a
- * resume begins to count anew.
+ * a stream that crashed the server MAX_CRASHES times within WINDOW_S is set to failed, and when that is written down its notes are dropped, so
+ * that a resume begins to count anew.
  *
  * A kill from outside (SIGKILL, SIGTERM) is nobody's fault and is not noted.
  */
@@ -156,9 +156,10 @@ wms_crash_begin(void)
 		if (count_notes(notes, n, runner->stream) < MAX_CRASHES)
 			continue;
 		reason = reason_of(notes, n, runner->stream);
-		n = drop_notes(notes, n, runner->stream, 0);
 		if (runner->status == WMS_STARTING)
 			wms_runner_fail(runner, WMS_FAILED, reason);
+		if (runner->end_reason == NULL)
+			n = drop_notes(notes, n, runner->stream, 0);
 	}
 	if (n == 0)
 		unlink(path);
@@ -171,6 +172,23 @@ wms_crash_begin(void)
 	pqsignal(SIGBUS, fatal_signal);
 	pqsignal(SIGABRT, fatal_signal);
 	pqsignal(SIGILL, fatal_signal);
+}
+
+void
+wms_crash_pardon(Oid stream)
+{
+	char		path[MAXPGPATH];
+	CrashNote  *notes;
+	int			found;
+	int			n;
+
+	note_path(path);
+	notes = palloc(sizeof(CrashNote) * MAX_NOTES);
+	found = read_notes(path, notes);
+	n = drop_notes(notes, found, stream, 0);
+	if (n != found)
+		write_notes(path, notes, n);
+	pfree(notes);
 }
 
 /* The database has no streams any more. */

@@ -136,7 +136,7 @@ wms_follow_reads(bool already)
 {
 	WmsRunner  *runner = wms_find_runner(wms_follows);
 
-	if (wms_fill_pending(runner->def))
+	if (wms_fill_pending(runner->def) || runner->end_reason)
 		return false;
 	if (already)
 		return true;
@@ -237,6 +237,8 @@ wms_follow(void)
 	WmsRunner  *runner = wms_find_runner(wms_follows);
 	bool		did = false;
 
+	if (runner && !runner->away && wms_runner_ends(runner, GetCurrentTimestamp()))
+		return false;
 	if (runner == NULL || runner->away || !wms_runner_runs(runner))
 		give_back(runner);
 	if (!wms_fill_pending(runner->def) || !wms_runner_can_run(runner, GetCurrentTimestamp()))

@@ -222,8 +222,10 @@ open_wal(void)
 	registry = wms_relation_oid("stream");
 	CommitTransactionCommand();
 	wal = try_open(registry);
-	if (wal)
-		wms_runners_rewound();
+	if (wal == NULL)
+		return;
+	wms_runners_judge_slot(wms_slot_birth());
+	wms_runners_rewound();
 }
 
 /*

@@ -41,6 +41,8 @@
 #define FIGURES_MS 1000
 /* Where one firing makes room for the next: windows that close one after the other when all is idle. */
 #define AGAIN_MS 10
+#define WAL_LOST "the replication slot was made anew since this stream read WAL last, and what was written meanwhile is lost. " \
+	"Rebuild the stream with wmstream.resync()."
 
 typedef struct Waiting
 {
@@ -53,6 +55,7 @@ typedef struct Waiting
 
 List	   *wms_runners = NIL;
 static List *waiting = NIL;		/* Waiting *, in wms_worker_context */
+static XLogRecPtr slot_birth = InvalidXLogRecPtr;	/* of the slot that is open, or was */
 static bool feeding_unknown = false;	/* a definition could not be looked into */
 
 /* ---------------------------------------------------------------- status */
@@ -60,7 +63,7 @@ static bool feeding_unknown = false;	/* a definition could not be looked into */
 bool
 wms_runner_runs(const WmsRunner *runner)
 {
-	return !runner->away && !runner->placeless && (runner->status == WMS_STARTING || runner->status == WMS_RUNNING ||
+	return !runner->away && !runner->placeless && runner->end_reason == NULL && (runner->status == WMS_STARTING || runner->status == WMS_RUNNING ||
 							 runner->status == WMS_BACKFILLING || runner->status == WMS_BLOCKED);
 }
 
@@ -117,44 +120,148 @@ wms_runner_is_free(const WmsRunner *runner)
 	return is_free;
 }
 
-/* The stream stops, durably, with a reason that its owner reads in the views.  Outside a transaction. */
-void
-wms_runner_fail(WmsRunner *runner, WmsStatus status, const char *reason)
+/* It has nothing to go on from, or is gone: there is nothing that would have to be kept from running. */
+static bool
+has_stopped(const WmsRunner *runner, const WmsStreamDef *now)
+{
+	return now == NULL || now->view != runner->def->view || now->foreign || now->status == WMS_NEEDS_RESYNC;
+}
+
+/* False: somebody is changing the stream. */
+static bool
+write_end(const WmsRunner *runner)
+{
+	bool		locked;
+	const WmsStreamDef *now;
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	locked = wms_registry_try_lock(runner->stream);
+	now = locked ? wms_registry_stream(runner->stream) : NULL;
+	if (locked && has_stopped(runner, now))
+		;						/* nothing to write */
+	else if (locked && now->command != runner->def->command)
+		locked = false;			/* what it is told now is judged first */
+	else if (locked)
+		wms_registry_transition(runner->stream, runner->end_status, runner->end_reason);
+	PopActiveSnapshot();
+	WMS_POINT("stop-before-commit");
+	CommitTransactionCommand();
+	return locked;
+}
+
+/* NULL, or why it could not be written, in the batch context. */
+static char *
+try_to_write_end(const WmsRunner *runner)
 {
 	MemoryContext old = CurrentMemoryContext;
-	char	   *kept = MemoryContextStrdup(wms_worker_context, reason);
+	const char *former = wms_current_stream;
+	char	   *volatile problem = NULL;
 
-	runner->status = status;
-	runner->behind = !runner->def->reads_queues;
+	wms_current_stream = runner->name;
 	PG_TRY();
 	{
-		StartTransactionCommand();
-		PushActiveSnapshot(GetTransactionSnapshot());
-		if (wms_registry_stream(runner->stream) != NULL)
-			wms_registry_transition(runner->stream, status, kept);
-		PopActiveSnapshot();
-		CommitTransactionCommand();
+		if (!write_end(runner))
+			problem = MemoryContextStrdup(wms_batch_context, "its definition is being changed");
 	}
 	PG_CATCH();
 	{
-		/* it could not be written down; shared memory still shows it, and a restart tries the stream again */
-		MemoryContextSwitchTo(old);
+		ErrorData  *edata;
+
+		MemoryContextSwitchTo(wms_batch_context);
+		edata = CopyErrorData();
+		problem = edata->message;
 		EmitErrorReport();
 		FlushErrorState();
 		AbortOutOfAnyTransaction();
 	}
 	PG_END_TRY();
+	wms_current_stream = former;
 	MemoryContextSwitchTo(old);
-	wms_runner_unload(runner);
-	wms_stream_set_error(runner->slot, kept);
+	return problem;
+}
+
+/* Until that is written down the stream is blocked, and keeps what it has of WAL: it does not run, nor does a restart forget it. */
+static void
+put_off_end(WmsRunner *runner, const char *problem)
+{
+	MemoryContext old = MemoryContextSwitchTo(wms_batch_context);
+	char	   *reason = psprintf("%s (%s is not written down yet: %s)", runner->end_reason, wms_status_name(runner->end_status), problem);
+
+	MemoryContextSwitchTo(old);
+	if (runner->away)
+		wms_runner_put_off(runner); /* what is shown of it is its follower's */
+	else
+		wms_runner_block(runner, reason);
+}
+
+static bool
+end_now(WmsRunner *runner)
+{
+	char	   *problem = try_to_write_end(runner);
+	char	   *reason = runner->end_reason;
+
+	if (problem)
+	{
+		put_off_end(runner, problem);
+		return false;
+	}
+	runner->status = runner->end_status;
+	runner->end_reason = NULL;
+	wms_stream_set_error(runner->slot, reason);
 	wms_runner_announce(runner);
+	pfree(reason);
 	/* a follower that has it lets go of it */
 	if (runner->away)
 	{
 		wms_registry_changed(MyDatabaseId);
 		wms_worker_wake(MyDatabaseId);
 	}
-	pfree(kept);
+	wms_crash_pardon(runner->stream);
+	return true;
+}
+
+static void
+sentence(WmsRunner *runner, WmsStatus status, const char *reason)
+{
+	char	   *former = runner->end_reason;
+
+	runner->end_status = status;
+	runner->end_reason = MemoryContextStrdup(runner->context, reason);
+	if (former)
+		pfree(former);
+	runner->behind = !runner->def->reads_queues;
+	runner->retries = 0;
+	runner->retry_at = 0;
+	if (!runner->away)
+		runner->status = WMS_BLOCKED;
+}
+
+void
+wms_runner_fail(WmsRunner *runner, WmsStatus status, const char *reason)
+{
+	sentence(runner, status, reason);
+	wms_runner_unload(runner);
+	(void) end_now(runner);
+}
+
+bool
+wms_runner_ends(WmsRunner *runner, TimestampTz now)
+{
+	if (runner->end_reason == NULL)
+		return false;
+	if (now >= runner->retry_at)
+	{
+		(void) end_now(runner);
+		MemoryContextReset(wms_batch_context);
+	}
+	return true;
+}
+
+static bool
+needs_no_wal(const WmsRunner *runner)
+{
+	return runner->def->reads_queues || runner->status == WMS_NEEDS_RESYNC || runner->status == WMS_RESTORED;
 }
 
 void
@@ -166,8 +273,34 @@ wms_runners_lost(const char *reason)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
-		if ((runner->away || wms_runner_runs(runner)) && !runner->def->reads_queues)
+		if (!needs_no_wal(runner) && (runner->end_reason == NULL || runner->end_status != WMS_NEEDS_RESYNC))
 			wms_runner_fail(runner, WMS_NEEDS_RESYNC, reason);
+	}
+}
+
+/*
+ * Its position lies before the slot was made, so what it would have read of WAL next was let go with a former slot.  That alone tells: nobody
+ * need have noticed that the former one went, nor have been able to write it down.
+ */
+static bool
+has_lost_wal(const WmsRunner *runner)
+{
+	return !needs_no_wal(runner) && !runner->def->foreign && runner->def->status != WMS_NEEDS_RESYNC && runner->has_position &&
+		runner->end_reason == NULL && !wms_fill_pending(runner->def) && runner->progress.position < slot_birth;
+}
+
+void
+wms_runners_judge_slot(XLogRecPtr birth)
+{
+	ListCell   *lc;
+
+	slot_birth = birth;
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		if (!runner->away && has_lost_wal(runner))
+			wms_runner_fail(runner, WMS_NEEDS_RESYNC, WAL_LOST);
 	}
 }
 
@@ -298,10 +431,16 @@ wants_to_run(const WmsStreamDef *def)
 	return def->status == WMS_RUNNING && !def->foreign;
 }
 
-WmsStatus
-wms_runner_good_status(const WmsRunner *runner)
+void
+wms_runner_is_well(WmsRunner *runner)
 {
-	return wms_fill_pending(runner->def) ? WMS_BACKFILLING : WMS_RUNNING;
+	WmsStatus	status = wms_fill_pending(runner->def) ? WMS_BACKFILLING : WMS_RUNNING;
+
+	if (runner->status == status || !runner->has_position)
+		return;
+	runner->status = status;
+	wms_stream_set_error(runner->slot, NULL);
+	wms_runner_announce(runner);
 }
 
 bool
@@ -313,7 +452,7 @@ wms_runners_read_wal(bool running)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
-		if (!runner->def->reads_queues && (!running || runner->away || wms_runner_runs(runner)))
+		if (!runner->def->reads_queues && (!running || (runner->away && runner->end_reason == NULL) || wms_runner_runs(runner)))
 			return true;
 	}
 	return false;
@@ -385,6 +524,26 @@ hold(WmsRunner *runner)
 		runner->status = wants_to_run(def) ? WMS_STARTING : def->status;
 }
 
+/* A stream that is to stop does so whatever is said of it meanwhile, but that it begins anew; one that failed may be altered to go on. */
+static bool
+ends_all_the_same(WmsRunner *runner, const WmsStreamDef *before)
+{
+	const WmsStreamDef *def = runner->def;
+
+	if (runner->end_reason == NULL)
+		return false;
+	if (!def->foreign && (def->command == before->command || (runner->end_status == WMS_NEEDS_RESYNC && !wms_fill_pending(def))))
+	{
+		if (!runner->away)
+			runner->status = WMS_BLOCKED;
+		return true;
+	}
+	pfree(runner->end_reason);
+	runner->end_reason = NULL;
+	runner->status = WMS_STARTING;
+	return false;
+}
+
 static void
 take_definition(WmsRunner *runner, const WmsStreamDef *def, XLogRecPtr now)
 {
@@ -398,8 +557,13 @@ take_definition(WmsRunner *runner, const WmsStreamDef *def, XLogRecPtr now)
 		learn_position(runner);
 	if (runner->placeless)
 		hold(runner);
-	if (runner->away || runner->placeless)
+	if (ends_all_the_same(runner, &before) || runner->away || runner->placeless)
 		return;
+	if (has_lost_wal(runner))
+	{
+		sentence(runner, WMS_NEEDS_RESYNC, WAL_LOST);
+		return;
+	}
 	if (!OidIsValid(wms_follows) && wants_to_run(def) && wms_fill_pending(def))
 	{
 		wms_send_away(runner, WMS_BACKFILLING, InvalidXLogRecPtr);
@@ -559,11 +723,8 @@ begin_at(WmsRunner *runner, const Waiting *w)
 	runner->hold = w->hold;
 	runner->has_position = true;
 	runner->behind = true;		/* transactions that are open now may have brought rows before we wanted them */
-	if (wms_runner_runs(runner) && wms_run_batch(runner, NULL, WMS_TIME_MIN))
-	{
-		runner->status = WMS_RUNNING;
-		wms_runner_announce(runner);
-	}
+	if (wms_runner_runs(runner))
+		(void) wms_run_batch(runner, NULL, WMS_TIME_MIN);
 }
 
 /* True while a registered stream is not visible yet: decode no further. */
@@ -590,6 +751,8 @@ wms_runners_waiting(void)
 		if (runner)
 			begin_at(runner, w);	/* else it was dropped again */
 		waiting = foreach_delete_current(waiting, lc);
+		pfree(w->xids);
+		pfree(w);
 	}
 	return waiting != NIL;
 }
@@ -658,19 +821,6 @@ wms_runners_take(WmsBatch *batch)
 	}
 }
 
-/* Its batch went well: so it is known to all, too. */
-static void
-is_well(WmsRunner *runner)
-{
-	WmsStatus	status = wms_runner_good_status(runner);
-
-	if (runner->status == status)
-		return;
-	runner->status = status;
-	wms_stream_set_error(runner->slot, NULL);
-	wms_runner_announce(runner);
-}
-
 bool
 wms_runner_run_queue(WmsRunner *runner)
 {
@@ -685,7 +835,6 @@ wms_runner_run_queue(WmsRunner *runner)
 			break;
 		if (runner->queue == NIL)
 			break;
-		is_well(runner);
 		runner->queue = list_delete_first(runner->queue);
 		runner->queue_bytes -= batch->bytes;
 		runner->consumed = NULL;
@@ -733,9 +882,6 @@ wake_up(WmsRunner *runner)
 		/* this is not yet what it was blocked by: a firing that fails each time must not count as the first one each time */
 		runner->retries = retries;
 		runner->timeouts = timeouts;
-		runner->status = WMS_RUNNING;
-		wms_stream_set_error(runner->slot, NULL);
-		wms_runner_announce(runner);
 	}
 	return true;
 }
@@ -785,7 +931,7 @@ work_on(WmsRunner *runner, XLogRecPtr read_upto, TimestampTz now, bool caught_up
 	bool		ran;
 	WmsTime		to;
 
-	if (!wms_runner_can_run(runner, now))
+	if (wms_runner_ends(runner, now) || !wms_runner_can_run(runner, now))
 		return false;
 	did |= wake_up(runner);
 	if (runner->def->reads_queues)
@@ -832,8 +978,7 @@ wms_runner_consumed_all(const WmsRunner *runner)
 static bool
 holds_wal(const WmsRunner *runner)
 {
-	return !runner->away && !runner->def->reads_queues && runner->status != WMS_NEEDS_RESYNC &&
-		runner->status != WMS_RESTORED && runner->has_position;
+	return !runner->away && !needs_no_wal(runner) && runner->has_position;
 }
 
 XLogRecPtr
@@ -855,7 +1000,7 @@ wms_runners_needed(XLogRecPtr read_upto)
 		}
 		if (holds_wal(runner) && !wms_runner_consumed_all(runner))
 			needed = Min(needed, runner->progress.position);
-		if (!XLogRecPtrIsInvalid(runner->hold))
+		if (!XLogRecPtrIsInvalid(runner->hold) && !needs_no_wal(runner))
 			needed = Min(needed, runner->hold);
 	}
 	return needed;
@@ -909,7 +1054,7 @@ wms_runners_check_retention(XLogRecPtr confirmed)
 		if (limit == 0)
 			continue;
 		warn_of_retention(runner, held, limit);
-		if (held > limit && wms_runner_is_free(runner))
+		if (held > limit && runner->end_reason == NULL && wms_runner_is_free(runner))
 			wms_runner_fail(runner, WMS_NEEDS_RESYNC,
 							psprintf("it held back more WAL than wmstream.max_retained_wal (%d MB) allows. "
 									 "Rebuild the stream with wmstream.resync().", wms_max_retained_wal));

@@ -79,5 +79,41 @@ consumes($node, $db, 'later', 'a new stream runs');
 is_sql($node, $db, 'SELECT id FROM later', '2', '... from its beginning on');
 is_sql($node, $db, q{SELECT status FROM wmstream.streams WHERE stream = 'copy'::regclass}, 'needs_resync', '... the others stay as they are');
 
+# ---- a slot that is gone is made anew while streams stand still: they never learn of it but by where it was made
+
+sub lose_slot
+{
+	$node->stop;
+	system('rm', '-rf', $node->data_dir . "/pg_replslot/$slot") == 0 or die "could not remove the slot";
+	$node->start;
+	return;
+}
+
+$node->safe_psql($db, q{SELECT wmstream.resync('copy'); SELECT wmstream.resync('twin')});
+consumes($node, $db, $_, "$_ is rebuilt") foreach ('copy', 'twin', 'later');
+$node->safe_psql($db, qq{SELECT wmstream.pause('$_')}) foreach ('copy', 'twin', 'later');
+$node->safe_psql($db, 'INSERT INTO event VALUES (3)');
+lose_slot();
+$node->safe_psql($db, q{SELECT wmstream.create_stream('newest', 'SELECT id FROM event')});
+becomes($node, $db, $_, 'needs_resync', "the slot was made anew while $_ stood still: it needs to be rebuilt") foreach ('copy', 'twin', 'later');
+$node->safe_psql($db, 'INSERT INTO event VALUES (4)');
+consumes($node, $db, 'newest', '... the one that it was made for runs');
+is_sql($node, $db, q{SELECT string_agg(id::text, ',') FROM newest}, '4', '... from its beginning on');
+
+$node->safe_psql($db, qq{SELECT wmstream.resync('$_')}) foreach ('copy', 'twin', 'later');
+consumes($node, $db, $_) foreach ('copy', 'twin', 'later');
+$node->safe_psql($db, qq{SELECT wmstream.pause('$_')}) foreach ('copy', 'twin', 'later', 'newest');
+$node->safe_psql($db, 'INSERT INTO event VALUES (5)');
+lose_slot();
+$node->safe_psql($db, q{BEGIN; SELECT wmstream.create_stream('never', 'SELECT id FROM event'); ROLLBACK});
+$node->psql($db, q{SELECT wmstream.resume('copy')});	# refused, if the worker was quicker
+becomes($node, $db, $_, 'needs_resync', "the same for $_ if the transaction that made the slot rolled back") foreach ('copy', 'twin', 'later', 'newest');
+$node->safe_psql($db, qq{SELECT wmstream.resync('$_')}) foreach ('copy', 'twin', 'later', 'newest');
+foreach my $stream ('copy', 'twin', 'later', 'newest')
+{
+	consumes($node, $db, $stream);
+	is_sql($node, $db, "SELECT string_agg(id::text, ',' ORDER BY id) FROM $stream", '1,2,3,4,5', "rebuilt, $stream has each row once");
+}
+
 $node->stop;
 done_testing();
