@@ -7,6 +7,7 @@
  * state_bucket.c   buckets: directory, order, the readers' list
  * state_arena.c    memory of a bucket
  * state_index.c    entries of a bucket by key
+ * state_filter.c   which keys a bucket does not have
  * state_overlay.c  what the open batch touches
  * state_publish.c  prepare, publish, discard
  * state_log.c      wmstream.state_log: table, format, writing
@@ -112,6 +113,28 @@ extern void wms_state_begin(WmsStore *store, MemoryContext batch);
 extern WmsEntry *wms_state_get(WmsStore *store, const WmsBucketKey *bucket, uint32 hash,
 							   const char *key, uint32 key_len, bool create);
 /*
+ * Looking without touching: the entry of a key as the batch sees it, NULL if there is none.  One that the batch has not touched is shown by a
+ * temporary, as in scans, that is valid until the next look: wms_state_touch gives the lasting form of what is to be changed.
+ */
+extern WmsEntry *wms_state_peek(WmsStore *store, const WmsBucketKey *bucket, uint32 hash, const char *key, uint32 key_len);
+extern WmsEntry *wms_state_touch(WmsStore *store, WmsEntry *entry);
+/*
+ * The same for all buckets of an operator with first <= end <= last, in order of (end, start): wms_state_look, then wms_state_look_next until
+ * that gives NULL.  Meanwhile no bucket of the operator may come or go.
+ */
+typedef struct WmsLook
+{
+	int32		op;
+	WmsTime		first;
+	WmsTime		last;
+	uint32		hash;
+	uint32		key_len;
+	const char *key;
+	struct WmsBucket *next;		/* the state room's own */
+} WmsLook;
+extern void wms_state_look(WmsStore *store, WmsLook *look);
+extern WmsEntry *wms_state_look_next(WmsStore *store, WmsLook *look);
+/*
  * wms_state_get will be asked for these hashes in these buckets (n <= WMS_EXPECT_MAX) next: has their memory fetched, all at
  * once.  Never needed, never wrong; in a state of millions of entries it saves most of the time of a first touch.
  */
@@ -123,10 +146,14 @@ typedef struct WmsExpected
 } WmsExpected;
 
 extern void wms_state_expect(WmsStore *store, const WmsExpected *rows, int n);
+/* The same for an entry that is probably not there, to be made soon. */
+extern void wms_state_expect_new(WmsStore *store, const WmsBucketKey *bucket, uint32 hash);
 extern void wms_state_keep(WmsStore *store, WmsEntry *entry, const char *row, uint32 len);
 extern void wms_state_remove(WmsStore *store, WmsEntry *entry);
 /* All kept rows of an entry in order of arrival. */
 extern void wms_state_kept(WmsStore *store, WmsEntry *entry, WmsKeptFn fn, void *arg);
+/* The same from the run of rows on that holds the row with this number; *number gets that of the first one shown, and fn must count it up. */
+extern void wms_state_kept_from(WmsStore *store, WmsEntry *entry, int64 from, int64 *number, WmsKeptFn fn, void *arg);
 /*
  * Buckets of an operator in order of (end, start), this batch's among them; start with *key = {op, WMS_TIME_MIN, WMS_TIME_MIN};
  * finds the first one greater than *key that is not closed, false if there is none.
@@ -158,6 +185,9 @@ extern void wms_state_discard(WmsStore *store);
 
 /* Removes all log rows of a stream (drop, resync).  Inside a transaction. */
 extern void wms_state_forget(Oid stream);
+
+/* Counts up with each batch that is published; never the same for two stores of this process. */
+extern uint64 wms_state_version(WmsStore *store);
 
 /* Figures. */
 typedef struct WmsStateSize

@@ -55,6 +55,7 @@ wms_buckets_init(WmsStore *store)
 {
 	HASHCTL		control;
 
+	store->order_version = 1;
 	control.keysize = sizeof(WmsBucketKey);
 	control.entrysize = sizeof(DirectoryEntry);
 	control.hcxt = store->context;
@@ -118,7 +119,7 @@ wms_bucket_after(WmsStore *store, const WmsBucketKey *key)
 /* ---------------------------------------------------------------- directory */
 
 /* Rows come to few buckets at a time: sliding windows to some dozens, most others to one or two. */
-static inline WmsBucket **
+static inline WmsRecentBucket *
 recent_slot(WmsStore *store, const WmsBucketKey *key)
 {
 	uint64		mix = ((uint64) key->end + (uint64) key->op) * UINT64CONST(0x9E3779B97F4A7C15) +
@@ -130,18 +131,43 @@ recent_slot(WmsStore *store, const WmsBucketKey *key)
 WmsBucket *
 wms_bucket_find(WmsStore *store, const WmsBucketKey *key)
 {
-	WmsBucket **recent = recent_slot(store, key);
+	WmsRecentBucket *recent = recent_slot(store, key);
 	WmsBucketKey clean;
 	DirectoryEntry *found;
 
-	if (*recent != NULL && compare_keys(&(*recent)->key, key) == 0)
-		return *recent;
+	if (recent->valid && compare_keys(&recent->key, key) == 0)
+		return recent->bucket;
 	clean_key(&clean, key);
 	found = hash_search(store->directory, &clean, HASH_FIND, NULL);
-	if (found == NULL)
-		return NULL;
-	*recent = found->bucket;
-	return found->bucket;
+	recent->valid = true;
+	recent->key = *key;
+	recent->bucket = found ? found->bucket : NULL;
+	return recent->bucket;
+}
+
+/* A bucket came or went: what was found lately may not hold any more. */
+static void
+order_changed(WmsStore *store, const WmsBucketKey *key)
+{
+	recent_slot(store, key)->valid = false;
+	store->order_version++;
+}
+
+/* Rows that come in order of time walk from the same bucket many times. */
+WmsBucket *
+wms_bucket_walk(WmsStore *store, int op, WmsTime first)
+{
+	WmsWalkStart *start = &store->starts[op];
+	WmsBucketKey before = {op, WMS_TIME_MIN, first};
+
+	if (start->version == store->order_version && start->first == first)
+		return start->bucket;
+	start->version = store->order_version;
+	start->first = first;
+	start->bucket = wms_bucket_after(store, &before);
+	if (start->bucket && start->bucket->key.op != op)
+		start->bucket = NULL;
+	return start->bucket;
 }
 
 /* A bucket object of its own, in no directory. */
@@ -180,13 +206,13 @@ wms_bucket_enter(WmsStore *store, WmsBucket *bucket)
 		*order_link(store, bucket, level) = *link;
 		*link = bucket;
 	}
+	order_changed(store, &bucket->key);
 }
 
 void
 wms_bucket_leave(WmsStore *store, WmsBucket *bucket)
 {
 	WmsBucket  *before[WMS_ORDER_LEVELS];
-	WmsBucket **recent;
 	int			level;
 
 	hash_search(store->directory, &bucket->key, HASH_REMOVE, NULL);
@@ -199,9 +225,7 @@ wms_bucket_leave(WmsStore *store, WmsBucket *bucket)
 		*link = *order_link(store, bucket, level);
 	}
 	bucket->order = NULL;
-	recent = recent_slot(store, &bucket->key);
-	if (*recent == bucket)
-		*recent = NULL;
+	order_changed(store, &bucket->key);
 }
 
 /* A new live bucket; it is found from now on. */
@@ -278,6 +302,7 @@ void
 wms_bucket_free(WmsStore *store, WmsBucket *bucket)
 {
 	wms_index_free(bucket);
+	wms_filter_free(bucket);
 	wms_heap_destroy(store, bucket);
 	if (bucket->shared)
 	{

@@ -139,6 +139,7 @@ wms_stored_set_seq(WmsStored *stored, int64 seq)
 /* ---------------------------------------------------------------- local memory */
 
 typedef struct WmsIndex WmsIndex;
+typedef struct WmsFilter WmsFilter;
 typedef struct WmsHeap WmsHeap;
 typedef struct WmsTouched WmsTouched;
 typedef struct WmsOverlay WmsOverlay;
@@ -174,6 +175,8 @@ typedef struct WmsBucket
 	int64		nkept;
 	int64		nlive;			/* entries as the open batch sees them */
 	WmsIndex   *index;			/* NULL while there are few entries */
+	WmsFilter  *filter;			/* NULL until keys were often looked for in vain, */
+	int64		missed;			/* so many times by now */
 	WmsHeap    *heap;			/* NULL until something needs it */
 	WmsTouched *touched;		/* the open batch's part in it, or NULL */
 } WmsBucket;
@@ -225,9 +228,26 @@ typedef struct WmsLogRows
 	WmsLogRow  *rows;
 } WmsLogRows;
 
+/* A bucket that was looked for lately, by its key. */
+typedef struct WmsRecentBucket
+{
+	bool		valid;
+	WmsBucketKey key;
+	WmsBucket  *bucket;			/* NULL: there is none */
+} WmsRecentBucket;
+
+/* Where the last walk through an operator's buckets by their ends began. */
+typedef struct WmsWalkStart
+{
+	uint64		version;		/* order_version then */
+	WmsTime		first;			/* the least end it asked for */
+	WmsBucket  *bucket;			/* the first bucket that ends there or later; NULL: none */
+} WmsWalkStart;
+
 struct WmsStore
 {
 	MemoryContext context;		/* all local memory of the store */
+	uint64		number;			/* of the stores that this process has made */
 	MemoryContext buckets_context;	/* slab of WmsBucket */
 	WmsSharedStream *slot;
 	const WmsStateOps *ops;
@@ -269,7 +289,9 @@ struct WmsStore
 	bool		broken;			/* loading failed: good for wms_store_destroy only */
 	WmsOverlay *overlay;		/* the open batch, or NULL */
 	uint32		last_touched;	/* by the last batch: first guess for the next table */
-	WmsBucket  *recent[WMS_RECENT_BUCKETS]; /* found lately, by a cheap hash; or NULL */
+	WmsRecentBucket recent[WMS_RECENT_BUCKETS]; /* by a cheap hash */
+	uint64		order_version;	/* counts buckets that came or went */
+	WmsWalkStart *starts;		/* by operator */
 };
 
 /* Fixed part of a batch; in its context. */
@@ -302,6 +324,8 @@ struct WmsOverlay
 	WmsTouched *touched_last;
 	char	   *pool;			/* entries not given out yet */
 	int			pool_left;
+
+	WmsEntryPrivate *peeked;	/* shows an entry that is not touched; made when first needed */
 
 	WmsBucket  *closing;		/* CLOSING and GONE, linked by order, newest first */
 	bool		reserved;		/* prepare's first half is done */
@@ -445,6 +469,8 @@ extern WmsBucket *wms_bucket_make(WmsStore *store, const WmsBucketKey *key);
 extern WmsBucket *wms_bucket_make_shelf(WmsStore *store, const WmsBucketKey *key);
 extern void wms_bucket_enter(WmsStore *store, WmsBucket *bucket);
 extern void wms_bucket_leave(WmsStore *store, WmsBucket *bucket);
+/* The operator's first one in the order that ends at first or later, NULL: none. */
+extern WmsBucket *wms_bucket_walk(WmsStore *store, int op, WmsTime first);
 /* The first in the order greater than key. */
 extern WmsBucket *wms_bucket_after(WmsStore *store, const WmsBucketKey *key);
 extern void wms_bucket_reserve(WmsStore *store, WmsBucket *bucket, Size need);
@@ -509,6 +535,13 @@ extern void wms_index_insert(WmsStore *store, WmsBucket *bucket, WmsStored *stor
 extern void wms_index_delete(WmsBucket *bucket, WmsStored *stored, uint32 hash);
 extern void wms_index_free(WmsBucket *bucket);
 
+/* ---------------------------------------------------------------- state_filter.c: which keys a bucket does not have */
+
+extern void wms_filter_missed(WmsStore *store, WmsBucket *bucket);
+extern void wms_filter_add(WmsStore *store, WmsBucket *bucket, uint32 hash);
+extern bool wms_filter_excludes(WmsFilter *filter, uint32 hash);
+extern void wms_filter_free(WmsBucket *bucket);
+
 /* ---------------------------------------------------------------- state_overlay.c, state_publish.c */
 
 /* The live touched entry of a key, or NULL; *removed: it was touched and removed. */
@@ -521,7 +554,7 @@ extern bool wms_rows_each(const char *data, Size len, WmsKeptFn fn, void *arg);
 
 /* ---------------------------------------------------------------- state_log.c, state_load.c */
 
-#define WMS_LOG_FORMAT 2
+#define WMS_LOG_FORMAT 3
 #define WMS_LOG_ROW_BYTES (64 * 1024 - 64)
 /* Operators beyond these have no horizon: every bucket of theirs that closes gets a tombstone. */
 #define WMS_MAX_HORIZONS 64
@@ -548,7 +581,8 @@ typedef enum WmsRecordKind
 	WMS_RECORD_ENTRY,
 	WMS_RECORD_SEGMENT,
 	WMS_RECORD_REMOVED,			/* the entry is gone */
-	WMS_RECORD_CLOSED			/* the bucket is gone */
+	WMS_RECORD_CLOSED,			/* the bucket is gone */
+	WMS_RECORD_BOTH				/* ENTRY, and SEGMENT with its first kept rows; read as these two */
 } WmsRecordKind;
 
 /* A record as it was read; pointers into the row. */
@@ -574,6 +608,10 @@ typedef struct WmsRecordReader
 	const char *at;
 	const char *end;
 	WmsRecord	record;			/* bucket stays from record to record */
+	bool		segment_follows;	/* the second half of BOTH is still to be shown: */
+	uint32		nrows;
+	Size		rows_len;
+	const char *rows;
 } WmsRecordReader;
 
 /* The table of the log, open. */
@@ -610,7 +648,7 @@ typedef struct WmsLogWriter
 	uint32		nrecords;		/* in it */
 	bool		tombstones;
 	bool		follows;
-	bool		record_lives;	/* the record at hand counts as live */
+	int			record_lives;	/* the record at hand counts so often as live */
 	bool		splitting;		/* it goes over several rows */
 	int			split_row;		/* the first of them, in overlay->rows */
 	WmsBucket  *bucket;			/* named last in this row */
@@ -626,7 +664,7 @@ typedef struct WmsObsolete
 
 extern void wms_log_write(WmsStore *store, const WmsProgress *progress);
 extern void wms_log_publish(WmsStore *store);
-/* Append a record; result: seq of the row where it begins. */
+/* Append a record, that of an entry with its first kept rows if it has any; result: seq of the row where it begins. */
 extern int64 wms_log_put_entry(WmsLogWriter *writer, WmsBucket *bucket, const WmsRecord *record);
 extern int64 wms_log_put_segment(WmsLogWriter *writer, WmsBucket *bucket, const WmsRecord *record);
 extern bool wms_record_next(WmsRecordReader *reader);

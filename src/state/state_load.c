@@ -103,12 +103,32 @@ take_bucket(WmsRecordReader *reader)
 	memcpy(&record->bucket.end, take(reader, sizeof(WmsTime)), sizeof(WmsTime));
 }
 
+/* Of a record BOTH, whose first half was shown as an ENTRY. */
+static void
+take_second_half(WmsRecordReader *reader)
+{
+	WmsRecord  *record = &reader->record;
+
+	reader->segment_follows = false;
+	record->kind = WMS_RECORD_SEGMENT;
+	record->ordinal = 0;
+	record->nrows = reader->nrows;
+	record->rows_len = reader->rows_len;
+	record->rows = reader->rows;
+}
+
 /* The next record but BUCKET ones, which only set record.bucket.  False at the end. */
 bool
 wms_record_next(WmsRecordReader *reader)
 {
 	WmsRecord  *record = &reader->record;
+	bool		both;
 
+	if (reader->segment_follows)
+	{
+		take_second_half(reader);
+		return true;
+	}
 	for (;;)
 	{
 		if (reader->at == reader->end)
@@ -123,14 +143,24 @@ wms_record_next(WmsRecordReader *reader)
 		take_bucket(reader);
 		return true;
 	}
+	both = record->kind == WMS_RECORD_BOTH;
+	if (both)
+		record->kind = WMS_RECORD_ENTRY;
 	if (record->kind < WMS_RECORD_ENTRY || record->kind > WMS_RECORD_REMOVED)
 		corrupted("a record is of unknown kind");
+	record->nrows = 0;
+	record->rows_len = 0;
 	if (record->kind == WMS_RECORD_ENTRY)
 		record->flags = *(const uint8 *) take(reader, 1);
 	memcpy(&record->hash, take(reader, sizeof(uint32)), sizeof(uint32));
 	record->key_len = (uint32) take_number(reader);
 	if (record->kind == WMS_RECORD_ENTRY)
 		record->value_len = (uint32) take_number(reader);
+	if (both)
+	{
+		reader->nrows = (uint32) take_number(reader);
+		reader->rows_len = (Size) take_number(reader);
+	}
 	else if (record->kind == WMS_RECORD_SEGMENT)
 	{
 		record->ordinal = (uint32) take_number(reader);
@@ -140,8 +170,11 @@ wms_record_next(WmsRecordReader *reader)
 	record->key = take(reader, record->key_len);
 	if (record->kind == WMS_RECORD_ENTRY)
 		record->value = take(reader, record->value_len);
+	if (both)
+		reader->rows = take(reader, reader->rows_len);
 	else if (record->kind == WMS_RECORD_SEGMENT)
 		record->rows = take(reader, record->rows_len);
+	reader->segment_follows = both;
 	return true;
 }
 
@@ -446,6 +479,7 @@ load_record(Loader *loader, const WmsRecord *record)
 			load_closed(loader, bucket);
 			break;
 		case WMS_RECORD_BUCKET:
+		case WMS_RECORD_BOTH:
 			break;
 	}
 }

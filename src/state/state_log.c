@@ -5,7 +5,7 @@
  * wmstream.state_log holds, by stream and seq, rows of up to 64 kB.  A batch appends at least
  * one; its last one carries the stream's progress (WMS_LOG_HEAD), so the newest row of a stream
  * tells where the stream is.  Rows consist of a header and records: the whole of an
- * entry's value (ENTRY), a run of kept rows (SEGMENT), what left before its time (REMOVED,
+ * entry's value (ENTRY), a run of kept rows (SEGMENT), both at once of what is new (BOTH), what left before its time (REMOVED,
  * CLOSED), each behind a BUCKET record that names its bucket.  A record that does not fit into a
  * row of its own is cut over several rows and has them for itself.
  *
@@ -379,7 +379,7 @@ put_bucket(WmsLogWriter *writer, WmsRecordKind kind, const WmsBucket *bucket)
 
 /* Makes room for a record of a bucket (NULL: of none); small + large bytes.  Result: seq of the row where it begins. */
 static int64
-begin_record(WmsLogWriter *writer, WmsBucket *bucket, Size large, bool lives)
+begin_record(WmsLogWriter *writer, WmsBucket *bucket, Size large, int lives)
 {
 	Size		need = large + 2 * SMALL_RECORD;
 
@@ -410,18 +410,25 @@ end_record(WmsLogWriter *writer)
 int64
 wms_log_put_entry(WmsLogWriter *writer, WmsBucket *bucket, const WmsRecord *record)
 {
-	int64		seq = begin_record(writer, bucket, (Size) record->key_len + record->value_len, true);
+	bool		both = record->nrows > 0;
+	int64		seq = begin_record(writer, bucket, (Size) record->key_len + record->value_len + record->rows_len, both ? 2 : 1);
 	char		small[SMALL_RECORD];
 	char	   *at = small;
 
-	*at++ = WMS_RECORD_ENTRY;
+	*at++ = both ? WMS_RECORD_BOTH : WMS_RECORD_ENTRY;
 	*at++ = record->flags;
 	at = put_bytes(at, &record->hash, sizeof(uint32));
 	at = put_number(at, record->key_len);
 	at = put_number(at, record->value_len);
+	if (both)
+	{
+		at = put_number(at, record->nrows);
+		at = put_number(at, record->rows_len);
+	}
 	put(writer, small, at - small);
 	put(writer, record->key, record->key_len);
 	put(writer, record->value, record->value_len);
+	put(writer, record->rows, record->rows_len);
 	end_record(writer);
 	return seq;
 }
@@ -429,7 +436,7 @@ wms_log_put_entry(WmsLogWriter *writer, WmsBucket *bucket, const WmsRecord *reco
 int64
 wms_log_put_segment(WmsLogWriter *writer, WmsBucket *bucket, const WmsRecord *record)
 {
-	int64		seq = begin_record(writer, bucket, (Size) record->key_len + record->rows_len, true);
+	int64		seq = begin_record(writer, bucket, (Size) record->key_len + record->rows_len, 1);
 	char		small[SMALL_RECORD];
 	char	   *at = small;
 
@@ -452,7 +459,7 @@ put_removed(WmsLogWriter *writer, WmsBucket *bucket, const WmsEntry *entry)
 	char		small[SMALL_RECORD];
 	char	   *at = small;
 
-	begin_record(writer, bucket, entry->key_len, false);
+	begin_record(writer, bucket, entry->key_len, 0);
 	writer->tombstones = true;
 	*at++ = WMS_RECORD_REMOVED;
 	at = put_bytes(at, &entry->hash, sizeof(uint32));
@@ -533,7 +540,7 @@ write_tombstones(WmsLogWriter *writer)
 		if (bucket->state != WMS_BUCKET_CLOSING ||
 			(bucket->key.end <= overlay->horizons[bucket->key.op] && !bucket->revived))
 			continue;
-		begin_record(writer, NULL, 0, false);
+		begin_record(writer, NULL, 0, 0);
 		writer->tombstones = true;
 		put_bucket(writer, WMS_RECORD_CLOSED, bucket);
 		end_record(writer);
@@ -554,25 +561,33 @@ static void
 write_entry(WmsLogWriter *writer, WmsEntryPrivate *private)
 {
 	WmsRecord	record = {0};
+	bool		both = private->changed && private->kept && private->more == NULL;
 
 	record.hash = private->entry.hash;
 	record.key_len = private->entry.key_len;
 	record.key = private->entry.key;
-	if (private->changed)
-	{
-		record.flags = private->entry.flags;
-		record.value_len = private->staged_len;
-		record.value = private->staged;
-		private->seq = wms_log_put_entry(writer, private->bucket, &record);
-	}
 	if (private->kept)
 	{
 		record.ordinal = private->more ? private->more->nsegments : 0;
 		record.nrows = private->kept->nrows;
 		record.rows_len = private->kept->len;
 		record.rows = private->kept->data;
-		private->segment_seq = wms_log_put_segment(writer, private->bucket, &record);
+		if (!both)
+			private->segment_seq = wms_log_put_segment(writer, private->bucket, &record);
 	}
+	if (!private->changed)
+		return;
+	if (!both)
+	{
+		record.nrows = 0;
+		record.rows_len = 0;
+	}
+	record.flags = private->entry.flags;
+	record.value_len = private->staged_len;
+	record.value = private->staged;
+	private->seq = wms_log_put_entry(writer, private->bucket, &record);
+	if (both)
+		private->segment_seq = private->seq;
 }
 
 static void

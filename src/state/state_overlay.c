@@ -24,7 +24,7 @@
 #define TABLE_MIN 256
 #define TABLE_FIRST_MAX 65536
 #define POOL_ENTRIES 32
-#define KEPT_MIN ((Size) 128)
+#define KEPT_MIN ((Size) 128 - sizeof(WmsKeptRows))
 
 static inline uint32
 overlay_hash(const WmsBucket *bucket, uint32 hash)
@@ -140,6 +140,13 @@ wms_overlay_find(WmsStore *store, WmsBucket *bucket, const WmsSought *sought, bo
 
 /* ---------------------------------------------------------------- touching */
 
+/* The copies at its end are written before they are read. */
+static inline void
+entry_clear(WmsEntryPrivate *private)
+{
+	memset(private, 0, offsetof(WmsEntryPrivate, small_key));
+}
+
 static WmsEntryPrivate *
 entry_alloc(WmsOverlay *overlay)
 {
@@ -153,7 +160,7 @@ entry_alloc(WmsOverlay *overlay)
 	private = (WmsEntryPrivate *) overlay->pool;
 	overlay->pool += sizeof(WmsEntryPrivate);
 	overlay->pool_left--;
-	memset(private, 0, sizeof(WmsEntryPrivate));
+	entry_clear(private);
 	return private;
 }
 
@@ -256,6 +263,8 @@ overlay_enter(WmsOverlay *overlay, WmsOverlaySlot *slot, uint32 hash, WmsEntryPr
 	{
 		touched->nnew++;
 		private->bucket->nlive++;
+		if (private->bucket->filter)
+			wms_filter_add(overlay->store, private->bucket, private->entry.hash);
 	}
 	/* three quarters full at most */
 	if (overlay->count > overlay->mask - overlay->mask / 4)
@@ -293,7 +302,7 @@ wms_state_get(WmsStore *store, const WmsBucketKey *key_of_bucket, uint32 hash,
 	if (slot->entry && !slot->entry->entry.removed)
 		return &slot->entry->entry;
 
-	if (slot->entry == NULL)
+	if (slot->entry == NULL && !(bucket->filter && wms_filter_excludes(bucket->filter, hash)))
 		stored = wms_index_find(store, bucket, &sought);
 	if (stored == NULL && !create)
 		return NULL;
@@ -306,6 +315,102 @@ wms_state_get(WmsStore *store, const WmsBucketKey *key_of_bucket, uint32 hash,
 		entry_from_key(overlay, private, bucket, &sought);
 	overlay_enter(overlay, slot, slot_hash, private);
 	return &private->entry;
+}
+
+/* ---------------------------------------------------------------- looking without touching */
+
+static WmsEntry *
+peek(WmsStore *store, WmsBucket *bucket, const WmsSought *sought)
+{
+	WmsOverlay *overlay = store->overlay;
+	WmsStored  *stored = NULL;
+
+	if (bucket->filter && wms_filter_excludes(bucket->filter, sought->hash))
+		return NULL;
+	if (bucket->touched)
+	{
+		WmsEntryPrivate *private = overlay_slot(overlay, bucket, overlay_hash(bucket, sought->hash), sought)->entry;
+
+		if (private)
+			return private->entry.removed ? NULL : &private->entry;
+	}
+	stored = wms_index_find(store, bucket, sought);
+	if (stored == NULL)
+	{
+		wms_filter_missed(store, bucket);
+		return NULL;
+	}
+	if (overlay->peeked == NULL)
+		overlay->peeked = MemoryContextAlloc(overlay->context, sizeof(WmsEntryPrivate));
+	entry_clear(overlay->peeked);
+	entry_from_stored(store, overlay->peeked, bucket, stored);
+	return &overlay->peeked->entry;
+}
+
+WmsEntry *
+wms_state_peek(WmsStore *store, const WmsBucketKey *key_of_bucket, uint32 hash, const char *key, uint32 key_len)
+{
+	WmsBucket  *bucket = wms_bucket_find(store, key_of_bucket);
+	WmsSought	sought = {hash, key_len, key, ops_of(store, key_of_bucket->op)};
+
+	open_overlay(store);
+	return bucket ? peek(store, bucket, &sought) : NULL;
+}
+
+void
+wms_state_look(WmsStore *store, WmsLook *look)
+{
+	open_overlay(store);
+	(void) ops_of(store, look->op);
+	look->next = wms_bucket_walk(store, look->op, look->first);
+}
+
+WmsEntry *
+wms_state_look_next(WmsStore *store, WmsLook *look)
+{
+	WmsSought	sought = {look->hash, look->key_len, look->key, &store->ops[look->op]};
+	WmsBucket  *bucket;
+	WmsEntry   *entry;
+
+	while ((bucket = look->next) != NULL && bucket->key.end <= look->last && bucket->key.op == look->op)
+	{
+		look->next = bucket->order;
+		entry = peek(store, bucket, &sought);
+		if (entry)
+			return entry;
+	}
+	return NULL;
+}
+
+WmsEntry *
+wms_state_touch(WmsStore *store, WmsEntry *entry)
+{
+	WmsOverlay *overlay = open_overlay(store);
+	WmsEntryPrivate *peeked = entry->priv;
+	WmsBucket  *bucket = peeked->bucket;
+	WmsSought	sought = {entry->hash, entry->key_len, entry->key, ops_of(store, bucket->key.op)};
+	WmsEntryPrivate *private;
+	uint32		hash;
+
+	if (peeked != overlay->peeked)
+		return entry;
+	hash = overlay_hash(bucket, sought.hash);
+	if (bucket->touched == NULL)
+		touch_bucket(overlay, bucket);
+	private = entry_alloc(overlay);
+	entry_from_stored(store, private, bucket, peeked->stored);
+	overlay_enter(overlay, overlay_slot(overlay, bucket, hash, &sought), hash, private);
+	return &private->entry;
+}
+
+void
+wms_state_expect_new(WmsStore *store, const WmsBucketKey *key, uint32 hash)
+{
+	WmsOverlay *overlay = open_overlay(store);
+	WmsBucket  *bucket = wms_bucket_find(store, key);
+
+	if (bucket)
+		wms_prefetch_line(&overlay->slots[overlay_hash(bucket, hash) & overlay->mask]);
 }
 
 /* First the slots of overlay and index, then the entries that stand in these; nothing but requests in the loops that make them. */
@@ -349,16 +454,24 @@ wms_state_keep(WmsStore *store, WmsEntry *entry, const char *row, uint32 len)
 
 	if (kept == NULL)
 	{
-		kept = MemoryContextAllocZero(overlay->context, sizeof(WmsKeptRows));
-		kept->room = Max(KEPT_MIN, need);
-		kept->data = MemoryContextAllocHuge(overlay->context, kept->room);
+		Size		room = Max(KEPT_MIN, need);
+
+		/* most entries keep a row or two: these lie behind the head */
+		kept = MemoryContextAllocHuge(overlay->context, sizeof(WmsKeptRows) + room);
+		kept->data = (char *) (kept + 1);
+		kept->room = room;
+		kept->len = 0;
+		kept->nrows = 0;
 		entry->priv->kept = kept;
 	}
 	else if (kept->room - kept->len < need)
 	{
 		Size		room = Max(kept->room * 2, kept->len + need);
 
-		kept->data = repalloc_huge(kept->data, room);
+		if (kept->data != (char *) (kept + 1))
+			kept->data = repalloc_huge(kept->data, room);
+		else
+			kept->data = memcpy(MemoryContextAllocHuge(overlay->context, room), kept->data, kept->len);
 		kept->room = room;
 	}
 	into = (WmsRow *) (kept->data + kept->len);
@@ -397,15 +510,28 @@ wms_state_shelve(WmsStore *store, WmsEntry *entry)
 void
 wms_state_kept(WmsStore *store, WmsEntry *entry, WmsKeptFn fn, void *arg)
 {
-	WmsEntryPrivate *private = entry->priv;
+	int64		number;
 
+	wms_state_kept_from(store, entry, 0, &number, fn, arg);
+}
+
+void
+wms_state_kept_from(WmsStore *store, WmsEntry *entry, int64 from, int64 *number, WmsKeptFn fn, void *arg)
+{
+	WmsEntryPrivate *private = entry->priv;
 	uint32		i;
 
+	*number = 0;
 	for (i = 0; private->more && i < private->more->nsegments; i++)
 	{
 		WmsSegment *segment = wms_more_segment(store, private->more, i);
 
 		CHECK_FOR_INTERRUPTS();
+		if (*number + segment->nrows <= from)
+		{
+			*number += segment->nrows;
+			continue;
+		}
 		if (!wms_rows_each(WMS_SEGMENT_DATA(segment), segment->len, fn, arg))
 			return;
 	}

@@ -689,6 +689,7 @@ retire(WmsStore *store, WmsBucket *bucket)
 	wms_store_count(store, bucket, -bucket->nentries, -bucket->nkept, -1);
 	append_closed(store, bucket);
 	wms_index_free(bucket);
+	wms_filter_free(bucket);
 }
 
 static void

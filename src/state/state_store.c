@@ -42,6 +42,7 @@
 
 /* Stores of this process, so that no area is attached twice. */
 static WmsStore *open_stores = NULL;
+static uint64 stores_made = 0;
 
 /* ---------------------------------------------------------------- allocation */
 
@@ -300,12 +301,14 @@ wms_store_create(WmsSharedStream *slot, const WmsStateOps *ops, int nops)
 	dsa_pointer root;
 
 	store->context = context;
+	store->number = ++stores_made;
 	store->slot = slot;
 	store->ops = ops;
 	store->nops = nops;
 	store->stream = slot->stream;
 	store->horizons = horizons_make(nops);
 	store->sizes = palloc0(sizeof(WmsStateSize) * Max(nops, 1));
+	store->starts = palloc0(sizeof(WmsWalkStart) * Max(nops, 1));
 	wms_buckets_init(store);
 	wms_rows_reserve(store, 16);
 
@@ -455,4 +458,11 @@ wms_state_size(WmsStore *store, WmsStateSize *size)
 	size->buckets = store->nbuckets;
 	size->bytes = store->area ? (int64) store_bytes(store) : 0;
 	size->log_bytes = store->log_bytes;
+}
+
+/* Batches in the lower 40 bits. */
+uint64
+wms_state_version(WmsStore *store)
+{
+	return (store->number << 40) + store->root->version;
 }
