@@ -28,6 +28,7 @@ int			wms_batch_memory = 65536;
 bool		wms_force_kept_arguments = false;
 bool		wms_force_planned_feed = false;
 int			wms_look_ahead_from = 16384;
+int			wms_due_rows = 65536;
 char	   *wms_test_point = NULL;
 
 /* Sizes of shared memory, numbers of processes, and what streams may hold. */
@@ -125,6 +126,12 @@ define_developer_settings(void)
 							"Developer: how many groups an operator's state has when rows begin to wait for the memory they will touch.",
 							"0 makes them wait always.",
 							&wms_look_ahead_from, 16384, 0, INT_MAX,
+							PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("wmstream.due_rows",
+							"Developer: how many of the rows that leave an outer join next are remembered.",
+							"0 makes every firing look for them.",
+							&wms_due_rows, 65536, 0, INT_MAX / 2,
 							PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 
 	/* For superusers also by SET: functions that run in a session have points too. */

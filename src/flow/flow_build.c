@@ -77,8 +77,19 @@ source_by_set(WmsFlow *flow, const char *name)
 	return NULL;
 }
 
+/* One that gives its rows as they come. */
+static FlowOp *
+eager_op_by_set(WmsFlow *flow, const char *name)
+{
+	for (int i = 0; i < flow->plan->nops; i++)
+		if (flow->ops[i].eager && flow->ops[i].out && strcmp(flow->ops[i].out->name, name) == 0)
+			return &flow->ops[i];
+	return NULL;
+}
+
+/* desc: of the row set that it reads; row: where expressions are evaluated. */
 static void
-prepare_direct(WmsFlow *flow, FlowInput *input, FlowSource *source)
+prepare_direct(FlowInput *input, TupleDesc set_desc, ExprContext *row)
 {
 	Query	   *query = copyObject(input->plan->query);
 	List	   *targets = (List *) expression_planner((Expr *) query->targetList);
@@ -89,8 +100,8 @@ prepare_direct(WmsFlow *flow, FlowInput *input, FlowSource *source)
 	/* as if it were the plan of one scan: all Vars are of the row set */
 	if (quals)
 		input->qual = ExecInitQual(make_ands_implicit((Expr *) quals), NULL);
-	input->projection = ExecBuildProjectionInfo(targets, flow->row, slot, NULL, source->plan->in_desc);
-	source->direct = lappend(source->direct, input);
+	input->row = row;
+	input->projection = ExecBuildProjectionInfo(targets, row, slot, NULL, set_desc);
 }
 
 static FlowInput *
@@ -98,6 +109,7 @@ make_input(WmsFlow *flow, WmsInputPlan *plan, FlowOp *op, int side)
 {
 	FlowInput  *input;
 	FlowSource *source = NULL;
+	FlowOp	   *from = NULL;
 	SetsRead	sets = {flow, false, false, NULL};
 
 	if (plan == NULL)
@@ -113,9 +125,20 @@ make_input(WmsFlow *flow, WmsInputPlan *plan, FlowOp *op, int side)
 	input->reads_op = sets.ops != NULL;
 	input->reads_eager = sets.eager;
 	if (plan->direct && !wms_force_planned_feed)
+	{
 		source = source_by_set(flow, plan->direct_set);
+		from = op == NULL ? eager_op_by_set(flow, plan->direct_set) : NULL;
+	}
 	if (source)
-		prepare_direct(flow, input, source);
+	{
+		prepare_direct(input, source->plan->in_desc, flow->row);
+		source->direct = lappend(source->direct, input);
+	}
+	else if (from)
+	{
+		prepare_direct(input, from->out->desc, CreateStandaloneExprContext());
+		from->direct = lappend(from->direct, input);
+	}
 	else
 		input->query = wms_query_make(plan->query, flow->env);
 	return input;
@@ -146,6 +169,20 @@ note_buffered(WmsFlow *flow, FlowInput *input)
 {
 	if (input && input->query)
 		buffered_walker((Node *) input->query->query, flow);
+}
+
+/* Operators whose row sets are read by a planned input, or by the query for shown keys. */
+static void
+note_readers(WmsFlow *flow, WmsQuery *query)
+{
+	SetsRead	sets = {flow, false, false, NULL};
+	int			i = -1;
+
+	if (query == NULL)
+		return;
+	sets_read_walker((Node *) query->query, &sets);
+	while ((i = bms_next_member(sets.ops, i)) >= 0)
+		flow->ops[i].out_read = true;
 }
 
 /* ---------------------------------------------------------------- parts */
@@ -201,6 +238,7 @@ make_ops(WmsFlow *flow)
 		op->flow = flow;
 		op->plan = plan;
 		op->out = wms_rowset_make(flow->env, psprintf("wms_op_%d", i), plan->out_desc);
+		op->out_row = MakeSingleTupleTableSlot(op->out->desc, &TTSOpsVirtual);
 		wms_flow_group_prepare(flow, op);
 		flow->buffered |= op->eager || op->sessions;	/* their rows are settled, and go on, at the end of a chunk */
 		if (plan->kept_query)
@@ -212,6 +250,8 @@ make_ops(WmsFlow *flow)
 		op->inputs[1] = make_input(flow, plan->input2, op, 1);
 		note_buffered(flow, op->inputs[0]);
 		note_buffered(flow, op->inputs[1]);
+		for (int side = 0; side < 2; side++)
+			note_readers(flow, op->inputs[side] ? op->inputs[side]->query : NULL);
 		wms_flow_ahead_prepare(op);
 	}
 }
@@ -347,8 +387,10 @@ wms_flow_build(const WmsStreamDef *def, MemoryContext parent)
 	make_ops(flow);
 	flow->final = make_input(flow, flow->plan->final, NULL, 0);
 	note_buffered(flow, flow->final);
+	note_readers(flow, flow->final->query);
 	if (flow->plan->shown_query)
 		flow->shown = wms_query_make(flow->plan->shown_query, flow->env);
+	note_readers(flow, flow->shown);
 	wms_flow_plan_queries(flow);
 	flow->sink = wms_sink_open(flow->def, flow->plan->result_desc, flow->plan->key_columns);
 	if (def->fill == WMS_FILL_RESYNC && def->fill_since != WMS_TIME_MIN)

@@ -52,20 +52,20 @@ static void
 emit_row(FlowOp *op, const WmsBucketKey *bucket, TupleTableSlot *slot)
 {
 	int			natts = op->out->desc->natts;
-	Datum	   *values = palloc(sizeof(Datum) * natts);
-	bool	   *isnull = palloc(sizeof(bool) * natts);
+	TupleTableSlot *out = op->out_row;
 	int			window = op->plan->window_key;
 
-	memcpy(values, slot->tts_values, sizeof(Datum) * natts);
-	memcpy(isnull, slot->tts_isnull, sizeof(bool) * natts);
+	ExecClearTuple(out);
+	memcpy(out->tts_values, slot->tts_values, sizeof(Datum) * natts);
+	memcpy(out->tts_isnull, slot->tts_isnull, sizeof(bool) * natts);
 	if (window >= 0 && op->plan->time_column > 0)
 	{
-		values[window] = wms_flow_window_datum(op, bucket);
-		isnull[window] = false;
+		out->tts_values[window] = wms_flow_window_datum(op, bucket);
+		out->tts_isnull[window] = false;
 	}
-	tuplestore_putvalues(op->out->rows, op->out->desc, values, isnull);
+	ExecStoreVirtualTuple(out);
 	op->emitted++;
-	op->counts.output_rows++;
+	wms_flow_put_out(op);
 }
 
 static void

@@ -95,6 +95,8 @@ wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryCont
 		memset(&flow->ops[i].counts, 0, sizeof(FlowCounts));
 		flow->ops[i].fed_row = NULL;	/* an error may have left one */
 		wms_flow_ahead_begin(&flow->ops[i]);
+		if (flow->ops[i].join)
+			wms_flow_join_begin(&flow->ops[i]);
 	}
 	memset(flow->source_had_rows, 0, sizeof(flow->source_had_rows));
 	progress->nsources = flow->plan->nsources;

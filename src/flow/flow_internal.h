@@ -55,6 +55,7 @@ typedef struct FlowInput
 	bool		reads_eager;	/* of such as emit with each batch */
 	ExprState  *qual;			/* direct feed */
 	ProjectionInfo *projection;
+	ExprContext *row;			/* for both */
 } FlowInput;
 
 typedef struct FlowSource
@@ -140,7 +141,10 @@ struct FlowOp
 	WmsOpPlan  *plan;
 	FlowInput  *inputs[2];
 	WmsRowSet  *out;
-	bool		eager;			/* emits with each batch, not only at firings: DEDUP, JOIN */
+	bool		eager;			/* emits with each batch, not only at firings: DEDUP, JOIN.  Then */
+	TupleTableSlot *out_row;	/* a row of out in the making, */
+	List	   *direct;			/* FlowInputs that have it at once, */
+	bool		out_read;		/* and some query reads out */
 	bool		sessions;		/* AGGREGATE over session windows */
 	bool		panes;			/* sliding windows share panes */
 	bool		retracts;		/* rows may be taken back: flow_change.c */
@@ -250,6 +254,7 @@ extern void wms_flow_source_prepare(WmsFlow *flow, FlowSource *source);
 extern void wms_flow_chunk_end(WmsFlow *flow);
 extern int64 wms_flow_take_below(FlowSource *source, TupleTableSlot *from);
 extern void wms_flow_run_input(FlowInput *input);
+extern void wms_flow_put_out(FlowOp *op);
 
 /* flow_shape.c */
 extern HeapTuple wms_flow_fit_row(FlowSource *source, const WmsRowShape *shape, HeapTuple row, bool to_use);
@@ -316,8 +321,32 @@ extern void wms_flow_dedup_row(FlowOp *op, TupleTableSlot *slot);
 extern void wms_flow_dedup_fire(FlowOp *op, WmsTime now);
 
 /* flow_join.c */
+/* flow_due.c: which rows of a join leave next */
+typedef struct FlowDue FlowDue;
+typedef struct FlowDueRow
+{
+	WmsTime		at;
+	int64		number;			/* among the entry's kept rows */
+	uint32		hash;
+	uint32		key_len;
+	union
+	{
+		char		small[16];
+		char	   *large;
+	}			key;
+} FlowDueRow;
+extern FlowDue *wms_flow_due_make(MemoryContext parent);
+extern void wms_flow_due_begin(FlowDue *due, uint64 version);
+extern void wms_flow_due_gather(FlowDue *due, const WmsBucketKey *bucket);
+extern void wms_flow_due_gathered(FlowDue *due);
+extern void wms_flow_due_add(FlowDue *due, const WmsBucketKey *bucket, WmsTime at, int64 number, uint32 hash, const char *key, uint32 key_len);
+extern bool wms_flow_due_covers(const FlowDue *due, const WmsBucketKey *bucket, WmsTime now);
+extern int64 wms_flow_due_take(FlowDue *due, WmsTime now, FlowDueRow **rows);
+extern const char *wms_flow_due_key(const FlowDueRow *row);
+
 extern void wms_flow_join_prepare(WmsFlow *flow, FlowOp *op);
 extern void wms_flow_join_row(FlowOp *op, int side, TupleTableSlot *slot);
+extern void wms_flow_join_begin(FlowOp *op);
 extern void wms_flow_join_fire(FlowOp *op, WmsTime now);
 extern WmsTime wms_flow_join_watermark(FlowOp *op, WmsTime w);
 extern void wms_flow_join_end(FlowOp *op);

@@ -15,7 +15,7 @@
  *   no bound                             one bucket that never leaves
  *
  * A bucket that W has passed is given up whole.  Rows of preserved sides (outer, anti) that had no match are then
- * null-extended; in the one bucket that W stands in the middle of, row by row.  Whether a row has been *matched* (or null-extended) is
+ * null-extended; in the one bucket that W stands in the middle of, row by row (flow_due.c knows which).  Whether a row has been *matched* (or null-extended) is
  * a bit in its entry's value, by its number among the entry's kept rows; only where somebody asks.
  *
  * NULL keys match nothing: such rows are held, for they are null-extended when their bound passes, and never looked for.  A
@@ -51,6 +51,7 @@ typedef struct Side
 	bool		once;			/* semi and anti: the left row needs one partner only */
 	TypeCacheEntry *range;		/* of the window in time_column and bound_column; NULL: raw times */
 	TupleTableSlot *held;		/* a held row, unpacked */
+	FlowDue    *due;			/* rows that are null-extended next, where they are one by one; else NULL */
 } Side;
 
 typedef struct FlowJoin
@@ -127,6 +128,8 @@ prepare_side(WmsFlow *flow, FlowOp *op, int s)
 	if (side->range == NULL)
 		side->range = range_of_column(side->plan->input_desc, side->plan->time_column);
 	side->held = MakeSingleTupleTableSlot(side->plan->input_desc, &TTSOpsVirtual);
+	if (side->preserved && join->plan->bound == WMS_BOUND_RANGE)
+		side->due = wms_flow_due_make(flow->context);
 	ops = &flow->state_ops[side->state_op];
 	ops->arg = op;
 	ops->encode = side->bits ? encode_bits : NULL;
@@ -310,9 +313,11 @@ set_matched(FlowOp *op, WmsEntry *entry, int64 row)
 }
 
 static bool
-all_matched(FlowOp *op, WmsEntry *entry)
+all_matched(const WmsEntry *entry)
 {
-	return (entry->work || entry->value_len > 0) && bits_of(op, entry, entry->nkept)->count == entry->nkept;
+	const Matched *matched = entry->work;
+
+	return (matched ? matched->count : (int64) pg_popcount(entry->value, entry->value_len)) == entry->nkept;
 }
 
 /* ---------------------------------------------------------------- emission */
@@ -337,17 +342,15 @@ static void
 emit_pair(FlowOp *op, TupleTableSlot *left, TupleTableSlot *right)
 {
 	FlowJoin   *join = op->join;
-	int			natts = op->out->desc->natts;
-	Datum	   *values = palloc0(sizeof(Datum) * natts);
-	bool	   *isnull = palloc(sizeof(bool) * natts);
-	int			n = put_side(&join->side[0], left, values, isnull);
+	TupleTableSlot *out = op->out_row;
+	int			n;
 
-	if (n < natts)
-		put_side(&join->side[1], right, values + n, isnull + n);
-	tuplestore_putvalues(op->out->rows, op->out->desc, values, isnull);
-	op->counts.output_rows++;
-	pfree(values);
-	pfree(isnull);
+	ExecClearTuple(out);
+	n = put_side(&join->side[0], left, out->tts_values, out->tts_isnull);
+	if (n < op->out->desc->natts)
+		put_side(&join->side[1], right, out->tts_values + n, out->tts_isnull + n);
+	ExecStoreVirtualTuple(out);
+	wms_flow_put_out(op);
 }
 
 static void
@@ -400,7 +403,10 @@ on_match(Probe *probe, TupleTableSlot *left, TupleTableSlot *right)
 		emit_pair(op, left, right);
 	probe->matched = true;
 	if (op->join->side[other].bits)
+	{
+		probe->entry = wms_state_touch(op->flow->store, probe->entry);
 		set_matched(op, probe->entry, probe->row);
+	}
 }
 
 /* Needs the row no further partner? */
@@ -408,6 +414,14 @@ static bool
 has_enough(const Probe *probe)
 {
 	return probe->matched && probe->op->join->side[probe->side].once;
+}
+
+static void
+show_held(Side *side, const char *row)
+{
+	ExecClearTuple(side->held);
+	wms_unpack(row, side->plan->input_desc, side->held->tts_values, side->held->tts_isnull);
+	ExecStoreVirtualTuple(side->held);
 }
 
 static bool
@@ -429,9 +443,7 @@ try_partner(const char *row, uint32 len, void *arg)
 	op->counts.compared_rows++;
 	if (!side->once || !is_matched(probe->entry, number))
 	{
-		ExecClearTuple(held);
-		wms_unpack(row, side->plan->input_desc, held->tts_values, held->tts_isnull);
-		ExecStoreVirtualTuple(held);
+		show_held(side, row);
 		time = event_time(side, held);
 		if (in_range(join, probe->side == 0 ? probe->time : time, probe->side == 0 ? time : probe->time) &&
 			condition_holds(join, left, right))
@@ -441,17 +453,25 @@ try_partner(const char *row, uint32 len, void *arg)
 	return !has_enough(probe);
 }
 
+/* entry: NULL where there is none. */
 static void
-look_into(Probe *probe, const WmsBucketKey *bucket, uint32 hash)
+look_through(Probe *probe, WmsEntry *entry)
 {
 	FlowOp	   *op = probe->op;
-	WmsEntry   *entry = wms_state_get(op->flow->store, bucket, hash, op->key.data, op->key.len, false);
 
-	if (entry == NULL || has_enough(probe) || (op->join->side[1 - probe->side].once && all_matched(op, entry)))
+	if (entry == NULL || has_enough(probe) || (op->join->side[1 - probe->side].once && all_matched(entry)))
 		return;
 	probe->entry = entry;
 	probe->row = 0;
 	wms_state_kept(op->flow->store, entry, try_partner, probe);
+}
+
+static void
+look_into(Probe *probe, const WmsBucketKey *bucket, uint32 hash)
+{
+	FlowOp	   *op = probe->op;
+
+	look_through(probe, wms_state_peek(op->flow->store, bucket, hash, op->key.data, op->key.len));
 }
 
 /* Buckets of the other side in which a partner within the range can be. */
@@ -463,27 +483,19 @@ look_into_range(Probe *probe, uint32 hash)
 	const WmsJoinPlan *plan = join->plan;
 	int			other = 1 - probe->side;
 	WmsBucketKey bucket = {join->side[other].state_op, WMS_TIME_MIN, WMS_TIME_MAX};
-	WmsTime		first = wms_grid_end(join->slice, wms_time_add(probe->time, 1));
-	WmsTime		last;
+	WmsLook		among = {.op = bucket.op,.hash = hash,.key_len = op->key.len,.key = op->key.data};
+	WmsEntry   *entry;
 
 	look_into(probe, &bucket, hash);	/* rows that never leave */
 	if (!WmsTimeIsFinite(leaves_at(join, other, probe->time)) || !join->side[probe->side].plan->bounded)
 		return;
+	among.first = wms_grid_end(join->slice, wms_time_add(probe->time, 1));
+	among.last = WMS_TIME_MAX - 1;
 	if (plan->has_min && plan->has_max)
-	{
-		last = wms_grid_end(join->slice, wms_time_add(wms_time_add(probe->time, 1), plan->max_us - plan->min_us));
-		for (WmsTime end = first; end <= last && WmsTimeIsFinite(end); end = wms_time_add(end, join->slice))
-		{
-			bucket.end = end;
-			bucket.start = wms_time_add(end, -join->slice);
-			look_into(probe, &bucket, hash);
-		}
-		return;
-	}
-	bucket.start = WMS_TIME_MIN;
-	bucket.end = first;
-	while (wms_state_next_bucket(op->flow->store, &bucket) && bucket.end != WMS_TIME_MAX)
-		look_into(probe, &bucket, hash);
+		among.last = Min(among.last, wms_grid_end(join->slice, wms_time_add(wms_time_add(probe->time, 1), plan->max_us - plan->min_us)));
+	wms_state_look(op->flow->store, &among);
+	while (!has_enough(probe) && (entry = wms_state_look_next(op->flow->store, &among)) != NULL)
+		look_through(probe, entry);
 }
 
 static void
@@ -539,22 +551,47 @@ has_null_key(FlowOp *op, TupleTableSlot *slot)
 	return false;
 }
 
+/* Without the number of its source row, which means nothing beyond the chunk. */
 static void
-hold(FlowOp *op, int s, TupleTableSlot *slot, uint32 hash, bool matched)
+pack_row(FlowOp *op, int s, TupleTableSlot *slot)
 {
 	FlowJoin   *join = op->join;
-	WmsBucketKey bucket;
-	WmsEntry   *entry;
-	int64		number;
+	int			ord = op->inputs[s]->plan->ord_column;
+	bool		is_null = false;
 
-	bucket_of(op, s, slot, &bucket);
-	entry = wms_state_get(op->flow->store, &bucket, hash, op->key.data, op->key.len, true);
-	number = entry->nkept;
 	resetStringInfo(&join->packed);
+	if (ord > 0)
+	{
+		is_null = slot->tts_isnull[ord - 1];
+		slot->tts_isnull[ord - 1] = true;
+	}
 	wms_pack(&join->packed, join->side[s].plan->input_desc, slot->tts_values, slot->tts_isnull);
+	if (ord > 0)
+		slot->tts_isnull[ord - 1] = is_null;
+}
+
+static void
+hold(FlowOp *op, int s, TupleTableSlot *slot, const WmsBucketKey *bucket, uint32 hash, bool matched)
+{
+	FlowJoin   *join = op->join;
+	WmsEntry   *entry = wms_state_get(op->flow->store, bucket, hash, op->key.data, op->key.len, true);
+	int64		number = entry->nkept;
+
+	pack_row(op, s, slot);
 	wms_state_keep(op->flow->store, entry, join->packed.data, join->packed.len);
 	if (matched && join->side[s].bits)
 		set_matched(op, entry, number);
+	if (!matched && join->side[s].due)
+		wms_flow_due_add(join->side[s].due, bucket, leaves_at(join, s, event_time(&join->side[s], slot)), number, hash,
+						 op->key.data, op->key.len);
+}
+
+void
+wms_flow_join_begin(FlowOp *op)
+{
+	for (int s = 0; s < 2; s++)
+		if (op->join->side[s].due)
+			wms_flow_due_begin(op->join->side[s].due, wms_state_version(op->flow->store));
 }
 
 void
@@ -562,6 +599,7 @@ wms_flow_join_row(FlowOp *op, int s, TupleTableSlot *slot)
 {
 	Side	   *side = &op->join->side[s];
 	Probe		probe = {op, s, slot, event_time(side, slot), false, NULL, 0};
+	WmsBucketKey bucket;
 	uint32		hash;
 	bool		null_key;
 
@@ -579,13 +617,15 @@ wms_flow_join_row(FlowOp *op, int s, TupleTableSlot *slot)
 	}
 	hash = wms_flow_pack_key(op, slot);
 	null_key = has_null_key(op, slot);
+	bucket_of(op, s, slot, &bucket);
+	wms_state_expect_new(op->flow->store, &bucket, hash);
 	if (!null_key)
 		look(&probe, slot, hash);
 	else if (!side->preserved)
 		return;
 	if (side->once && probe.matched)
 		return;					/* its one partner is found */
-	hold(op, s, slot, hash, probe.matched);
+	hold(op, s, slot, &bucket, hash, probe.matched);
 }
 
 /* ---------------------------------------------------------------- leaving */
@@ -597,8 +637,10 @@ typedef struct Leaving
 	WmsTime		now;
 	WmsEntry   *entry;
 	int64		row;
-	bool		partly;			/* the bucket stays */
+	const WmsBucketKey *partly; /* the bucket stays; NULL: it leaves */
 	List	   *done;			/* numbers of rows that were null-extended; of one entry */
+	const FlowDueRow *due;		/* rows of the entry that are to leave, and */
+	const FlowDueRow *due_end;
 } Leaving;
 
 static bool
@@ -608,15 +650,21 @@ leave_row(const char *row, uint32 len, void *arg)
 	FlowJoin   *join = leaving->op->join;
 	Side	   *side = &join->side[leaving->side];
 	int64		number = leaving->row++;
+	WmsTime		at;
 
 	if (is_matched(leaving->entry, number))
 		return true;
-	ExecClearTuple(side->held);
-	wms_unpack(row, side->plan->input_desc, side->held->tts_values, side->held->tts_isnull);
-	ExecStoreVirtualTuple(side->held);
-	if (join->plan->bound == WMS_BOUND_RANGE &&
-		leaves_at(join, leaving->side, event_time(side, side->held)) > leaving->now)
-		return true;
+	show_held(side, row);
+	if (leaving->partly)
+	{
+		at = leaves_at(join, leaving->side, event_time(side, side->held));
+		if (at > leaving->now)
+		{
+			wms_flow_due_add(side->due, leaving->partly, at, number, leaving->entry->hash, leaving->entry->key,
+							 leaving->entry->key_len);
+			return true;
+		}
+	}
 	emit_alone(leaving->op, leaving->side, side->held);
 	if (leaving->partly)
 		leaving->done = lappend_int(leaving->done, (int) number);
@@ -633,7 +681,7 @@ leave_entry(WmsEntry *entry, void *arg)
 	wms_state_kept(leaving->op->flow->store, entry, leave_row, leaving);
 }
 
-/* Entries of the bucket that W stands in the middle of, with the rows that leave now. */
+/* Entries of the bucket that W stands in the middle of, with the rows that leave now; where a scan found them. */
 typedef struct Partly
 {
 	uint32		hash;
@@ -667,14 +715,18 @@ leave_partly(WmsEntry *entry, void *arg)
 	scan->found = lappend(scan->found, p);
 }
 
+/* Looks at all rows of the bucket, and remembers which leave next. */
 static void
-leave_from_middle(FlowOp *op, int s, const WmsBucketKey *bucket, WmsTime now)
+leave_by_scan(FlowOp *op, int s, const WmsBucketKey *bucket, WmsTime now)
 {
-	PartlyScan	scan = {{.op = op,.side = s,.now = now,.partly = true}, NIL};
+	PartlyScan	scan = {{.op = op,.side = s,.now = now,.partly = bucket}, NIL};
+	FlowDue    *due = op->join->side[s].due;
 	ListCell   *lc,
 			   *row;
 
+	wms_flow_due_gather(due, bucket);
 	wms_state_scan(op->flow->store, bucket, leave_partly, &scan);
+	wms_flow_due_gathered(due);
 	foreach(lc, scan.found)
 	{
 		Partly	   *p = lfirst(lc);
@@ -683,6 +735,76 @@ leave_from_middle(FlowOp *op, int s, const WmsBucketKey *bucket, WmsTime now)
 		foreach(row, p->rows)
 			set_matched(op, entry, lfirst_int(row));
 	}
+}
+
+static bool
+leave_if_due(const char *row, uint32 len, void *arg)
+{
+	Leaving    *leaving = arg;
+	Side	   *side = &leaving->op->join->side[leaving->side];
+	int64		number = leaving->row++;
+
+	if (number != leaving->due->number)
+		return true;
+	if (!is_matched(leaving->entry, number))
+	{
+		show_held(side, row);
+		emit_alone(leaving->op, leaving->side, side->held);
+		set_matched(leaving->op, leaving->entry, number);
+	}
+	return ++leaving->due < leaving->due_end;
+}
+
+/* Rows of one entry; those that have found a partner do not count any more. */
+static void
+leave_due_entry(Leaving *leaving, const WmsBucketKey *bucket)
+{
+	WmsStore   *store = leaving->op->flow->store;
+	const FlowDueRow *first = leaving->due;
+
+	leaving->entry = wms_state_peek(store, bucket, first->hash, wms_flow_due_key(first), first->key_len);
+	if (leaving->entry == NULL)
+		elog(ERROR, "state of a join has lost rows that are due");
+	while (leaving->due < leaving->due_end && is_matched(leaving->entry, leaving->due->number))
+		leaving->due++;
+	if (leaving->due == leaving->due_end)
+		return;
+	leaving->entry = wms_state_touch(store, leaving->entry);
+	wms_state_kept_from(store, leaving->entry, leaving->due->number, &leaving->row, leave_if_due, leaving);
+}
+
+static bool
+same_entry(const FlowDueRow *a, const FlowDueRow *b)
+{
+	return a->hash == b->hash && a->key_len == b->key_len && memcmp(wms_flow_due_key(a), wms_flow_due_key(b), a->key_len) == 0;
+}
+
+static void
+leave_when_due(FlowOp *op, int s, const WmsBucketKey *bucket, WmsTime now)
+{
+	Leaving		leaving = {.op = op,.side = s,.now = now};
+	FlowDueRow *rows;
+	int64		n = wms_flow_due_take(op->join->side[s].due, now, &rows);
+
+	for (int64 i = 0, end; i < n; i = end)
+	{
+		CHECK_FOR_INTERRUPTS();
+		for (end = i + 1; end < n && same_entry(&rows[i], &rows[end]);)
+			end++;
+		leaving.due = &rows[i];
+		leaving.due_end = &rows[end];
+		leave_due_entry(&leaving, bucket);
+	}
+	pfree(rows);
+}
+
+static void
+leave_from_middle(FlowOp *op, int s, const WmsBucketKey *bucket, WmsTime now)
+{
+	if (wms_flow_due_covers(op->join->side[s].due, bucket, now))
+		leave_when_due(op, s, bucket, now);
+	else
+		leave_by_scan(op, s, bucket, now);
 }
 
 static void

@@ -252,7 +252,8 @@ wms_flow_read_open(const WmsStreamDef *def, Snapshot snapshot, WmsOpenRows *into
 	{
 		begin_reading(flow, rows);
 		into->known = read_when_there(flow, &reading, sees_batches ? seen.watermark : WMS_TIME_MIN, sees_batches);
-		wms_flow_run_input(flow->final);
+		if (flow->final->query)
+			wms_flow_run_input(flow->final);
 		reshape_all(rows, flow->plan->result_desc, into->rows, into->desc);
 		find_replaced(flow, into);
 		end_reading(flow);

@@ -6,7 +6,8 @@
  * A row takes one of two roads.  *Direct*: filter and projection are evaluated on the spot and
  * the operator has the row before the next one is read.  *Planned*: rows are
  * collected in row sets, and at the end of a chunk the executor runs the queries over them.  A flow
- * with a planned input collects chunks; one without settles each row at once.
+ * with a planned input collects chunks; one without settles each row at once.  What operators give with each row of theirs (joins,
+ * DISTINCT) takes the same roads to the result.
  *
  * Every row of the source moves the source's greatest event time, whatever happens to it
  * afterwards; rows without a time, or too far in the future, move nothing and go no further.  Late
@@ -148,10 +149,8 @@ wms_flow_run_input(FlowInput *input)
 static void
 feed_direct(FlowInput *input, FlowRow *fed, TupleTableSlot *slot)
 {
-	ExprContext *row = input->flow->row;
-
-	row->ecxt_scantuple = slot;
-	if (input->qual && !ExecQual(input->qual, row))
+	input->row->ecxt_scantuple = slot;
+	if (input->qual && !ExecQual(input->qual, input->row))
 		return;
 	slot = ExecProject(input->projection);
 	if (input->op == NULL)
@@ -178,6 +177,28 @@ direct_row(FlowInput *input, FlowRow *fed, TupleTableSlot *slot)
 	feed_direct(input, fed, slot);
 	input->op->counts.timed_seconds += wms_flow_clock_seconds(&clock);
 	input->op->counts.timed_rows++;
+}
+
+/*
+ * A row of an eager operator, which stands in op->out_row, goes to those that read it.  Inputs that feed the result only: the caller may be in the
+ * midst of the state.
+ */
+void
+wms_flow_put_out(FlowOp *op)
+{
+	TupleTableSlot *slot = op->out_row;
+	ListCell   *lc;
+
+	op->counts.output_rows++;
+	if (op->out_read)
+		tuplestore_putvalues(op->out->rows, op->out->desc, slot->tts_values, slot->tts_isnull);
+	foreach(lc, op->direct)
+	{
+		FlowInput  *input = lfirst(lc);
+
+		feed_direct(input, NULL, slot);
+		ResetExprContext(input->row);
+	}
 }
 
 /* ---------------------------------------------------------------- the watermark */
@@ -498,9 +519,7 @@ wms_flow_chunk_end(WmsFlow *flow)
 		settle_rows(flow);
 		begin_sets(flow);
 	}
-	MemoryContextSwitchTo(flow->row->ecxt_per_tuple_memory);
 	for (int i = 0; i < flow->plan->nops; i++)
 		wms_flow_ahead_drain(&flow->ops[i]);
 	MemoryContextSwitchTo(old);
-	ResetExprContext(flow->row);
 }
