@@ -69,31 +69,11 @@ emit_row(FlowOp *op, const WmsBucketKey *bucket, TupleTableSlot *slot)
 }
 
 static void
-add_in_window(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *slot)
-{
-	WmsBucketKey bucket = {op->plan->id, window->start, window->end};
-
-	if (op->range == NULL)		/* a raw time */
-	{
-		bucket.end = wms_grid_end(SPAN, window->end);
-		bucket.start = wms_time_add(bucket.end, -SPAN);
-	}
-	if (wms_flow_gone(op, window->end))
-	{
-		wms_flow_mark_row(op, 0, slot, FLOW_ROW_DROPPED);
-		return;
-	}
-	wms_flow_mark_row(op, 0, slot, FLOW_ROW_KEPT);
-	if (!seen(wms_state_get(op->flow->store, &bucket, hash, op->key.data, op->key.len, true)))
-		emit_row(op, &bucket, slot);
-}
-
-static void
-add_timer(FlowOp *op, WmsTime at, uint32 hash)
+add_timer(FlowOp *op, WmsTime at, uint32 hash, StringInfo key)
 {
 	WmsBucketKey bucket = {op->timer_op, WMS_TIME_MIN, wms_grid_end(Max(1, op->plan->expires_us / SLICES), at)};
 
-	(void) wms_state_get(op->flow->store, &bucket, hash, op->key.data, op->key.len, true);
+	(void) wms_state_get(op->flow->store, &bucket, hash, key->data, key->len, true);
 }
 
 /* The W that forgets an entry; WMS_TIME_MAX: none. */
@@ -117,23 +97,15 @@ remember_until(FlowOp *op, WmsEntry *entry, WmsTime at)
 	*(WmsTime *) entry->work = at;
 }
 
-/* A key without a time in it. */
-static void
-add_key(FlowOp *op, uint32 hash, TupleTableSlot *slot)
+/* A row that is on time meets its key, in the bucket of this window; key is packed, slot holds the row of the operator's input. */
+void
+wms_flow_dedup_touch(FlowOp *op, const WmsWindow *window, uint32 hash, StringInfo key, TupleTableSlot *slot)
 {
-	WmsBucketKey bucket = {op->plan->id, WMS_TIME_MIN, WMS_TIME_MAX};
+	WmsBucketKey bucket = {op->plan->id, window->start, window->end};
+	WmsEntry   *entry = wms_state_get(op->flow->store, &bucket, hash, key->data, key->len, true);
 	int			column = op->plan->time_column - 1;
 	bool		timed = column >= 0 && !slot->tts_isnull[column];
-	WmsTime		time = timed ? DatumGetTimestampTz(slot->tts_values[column]) : WMS_TIME_MIN;
-	WmsEntry   *entry;
 
-	if (timed && wms_flow_gone(op, wms_time_add(time, 1)))
-	{
-		wms_flow_mark_row(op, 0, slot, FLOW_ROW_DROPPED);
-		return;
-	}
-	wms_flow_mark_row(op, 0, slot, FLOW_ROW_KEPT);
-	entry = wms_state_get(op->flow->store, &bucket, hash, op->key.data, op->key.len, true);
 	if (op->plan->expires != WMS_EXPIRES_WITHIN)
 	{
 		if (!seen(entry))
@@ -143,9 +115,49 @@ add_key(FlowOp *op, uint32 hash, TupleTableSlot *slot)
 	if (!forgotten(entry, wms_flow_op_watermark(op, op->flow->old_watermark)))
 		return;
 	emit_row(op, &bucket, slot);
-	remember_until(op, entry, timed ? wms_time_add(time, op->plan->expires_us + 1) : WMS_TIME_MAX);
+	remember_until(op, entry, timed ? wms_time_add(DatumGetTimestampTz(slot->tts_values[column]), op->plan->expires_us + 1) : WMS_TIME_MAX);
 	if (timed)
-		add_timer(op, *(WmsTime *) entry->work, hash);
+		add_timer(op, *(WmsTime *) entry->work, hash, key);
+}
+
+/* end: what W must not have passed; WMS_TIME_MAX: nothing. */
+static void
+add_if_on_time(FlowOp *op, WmsTime end, const WmsWindow *bucket, uint32 hash, TupleTableSlot *slot)
+{
+	if (end != WMS_TIME_MAX && wms_flow_gone(op, end))
+	{
+		wms_flow_mark_row(op, 0, slot, FLOW_ROW_DROPPED);
+		return;
+	}
+	wms_flow_mark_row(op, 0, slot, FLOW_ROW_KEPT);
+	if (op->looks_ahead && !op->flow->single)
+		wms_flow_ahead_add(op, bucket, hash, slot);
+	else
+		wms_flow_dedup_touch(op, bucket, hash, &op->key, slot);
+}
+
+static void
+add_in_window(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *slot)
+{
+	WmsWindow	bucket = *window;
+
+	if (op->range == NULL)		/* a raw time */
+	{
+		bucket.end = wms_grid_end(SPAN, window->end);
+		bucket.start = wms_time_add(bucket.end, -SPAN);
+	}
+	add_if_on_time(op, window->end, &bucket, hash, slot);
+}
+
+/* A key without a time in it.  A row without a time is never late. */
+static void
+add_key(FlowOp *op, uint32 hash, TupleTableSlot *slot)
+{
+	WmsWindow	all = {WMS_TIME_MIN, WMS_TIME_MAX};
+	int			column = op->plan->time_column - 1;
+	bool		timed = column >= 0 && !slot->tts_isnull[column];
+
+	add_if_on_time(op, timed ? wms_time_add(DatumGetTimestampTz(slot->tts_values[column]), 1) : WMS_TIME_MAX, &all, hash, slot);
 }
 
 void

@@ -318,9 +318,9 @@ extern bool wms_flow_pane_read(FlowOp *op, const WmsReading *reading, WmsTime w)
 /* flow_dedup.c */
 extern void wms_flow_dedup_prepare(WmsFlow *flow, FlowOp *op);
 extern void wms_flow_dedup_row(FlowOp *op, TupleTableSlot *slot);
+extern void wms_flow_dedup_touch(FlowOp *op, const WmsWindow *window, uint32 hash, StringInfo key, TupleTableSlot *slot);
 extern void wms_flow_dedup_fire(FlowOp *op, WmsTime now);
 
-/* flow_join.c */
 /* flow_due.c: which rows of a join leave next */
 typedef struct FlowDue FlowDue;
 typedef struct FlowDueRow
@@ -344,9 +344,10 @@ extern bool wms_flow_due_covers(const FlowDue *due, const WmsBucketKey *bucket, 
 extern int64 wms_flow_due_take(FlowDue *due, WmsTime now, FlowDueRow **rows);
 extern const char *wms_flow_due_key(const FlowDueRow *row);
 
+/* flow_join.c */
 extern void wms_flow_join_prepare(WmsFlow *flow, FlowOp *op);
-extern void wms_flow_join_row(FlowOp *op, int side, TupleTableSlot *slot);
 extern void wms_flow_join_begin(FlowOp *op);
+extern void wms_flow_join_row(FlowOp *op, int side, TupleTableSlot *slot);
 extern void wms_flow_join_fire(FlowOp *op, WmsTime now);
 extern WmsTime wms_flow_join_watermark(FlowOp *op, WmsTime w);
 extern void wms_flow_join_end(FlowOp *op);

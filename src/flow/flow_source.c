@@ -478,6 +478,18 @@ run_if_fed(FlowInput *input)
 		wms_flow_run_input(input);
 }
 
+/* Rows of the operator that have waited go on. */
+static void
+drain(FlowOp *op)
+{
+	ExprContext *row = op->flow->row;
+	MemoryContext old = MemoryContextSwitchTo(row->ecxt_per_tuple_memory);
+
+	wms_flow_ahead_drain(op);
+	MemoryContextSwitchTo(old);
+	ResetExprContext(row);
+}
+
 static void
 run_planned(WmsFlow *flow)
 {
@@ -499,6 +511,7 @@ run_planned(WmsFlow *flow)
 		wms_flow_clock_start(&clock);
 		for (int side = 0; side < 2; side++)
 			run_if_fed(flow->ops[i].inputs[side]);
+		drain(&flow->ops[i]);
 		if (flow->ops[i].sessions)
 			wms_flow_session_settle(&flow->ops[i]);
 		flow->ops[i].counts.seconds += wms_flow_clock_seconds(&clock);
@@ -520,6 +533,6 @@ wms_flow_chunk_end(WmsFlow *flow)
 		begin_sets(flow);
 	}
 	for (int i = 0; i < flow->plan->nops; i++)
-		wms_flow_ahead_drain(&flow->ops[i]);
+		drain(&flow->ops[i]);
 	MemoryContextSwitchTo(old);
 }
