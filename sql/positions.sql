@@ -57,6 +57,11 @@ SELECT wmstream.create_stream('s', 'SELECT count(*) AS n FROM l_random', output_
 SELECT wmstream.create_stream('s', 'SELECT dim.id FROM dim LEFT JOIN l_view USING (k) WHERE wmstream.watermark(ts, ''1 s'')');
 SELECT wmstream.create_stream('s', 'SELECT id FROM l_view v ORDER BY k');
 
+CREATE VIEW l_windows AS SELECT w, k, ts FROM l, wmstream.window(ts, '0') w;
+CREATE VIEW l_gone AS SELECT w, k FROM l, wmstream.window(ts, NULL) w WHERE wmstream.watermark(ts, '-1 s');
+SELECT wmstream.create_stream('s', 'SELECT w FROM l_windows WHERE wmstream.watermark(ts, ''1 s'')');
+SELECT wmstream.create_stream('s', 'SELECT k FROM dim JOIN l_gone USING (k)');
+
 -- WITH: where the query stands, not where it is named.
 SELECT wmstream.create_stream('s', 'WITH a AS (SELECT id, k, ts FROM l), b AS (SELECT * FROM a, dim FOR UPDATE OF dim) SELECT ts FROM b');
 SELECT wmstream.create_stream('s', 'WITH d AS (SELECT * FROM dim TABLESAMPLE SYSTEM (1)) SELECT l.id FROM l JOIN d USING (k) WHERE wmstream.watermark(l.ts, ''1 s'')');
@@ -89,12 +94,29 @@ SELECT wmstream.create_stream('s', 'SELECT l.id FROM l LEFT JOIN r ON l.k = r.k 
 SELECT wmstream.create_stream('s', 'SELECT l.id FROM l WHERE wmstream.watermark(l.ts, ''1 s'') AND (id > 5 OR EXISTS (SELECT FROM r WHERE r.k = l.k AND wmstream.watermark(r.ts, ''1 s'')))');
 SELECT wmstream.create_stream('s', 'SELECT d.id FROM dim d RIGHT JOIN (l JOIN r ON l.k = r.k AND l.ts = r.ts) ON d.k = l.k FULL JOIN dim e ON e.k = l.k WHERE ' || :'wm');
 
+SELECT wmstream.create_stream('s', 'SELECT l.id FROM l WHERE wmstream.watermark(l.ts, ''1 s'') AND EXISTS (SELECT FROM r WHERE r.k = l.k AND r.ts = l.ts AND wmstream.watermark(r.ts, ''1 s'')
+  AND EXISTS (SELECT FROM r AS x WHERE x.k = r.k AND x.ts = r.ts AND x.id > l.id AND wmstream.watermark(x.ts, ''1 s'')))');
+\echo :SQLSTATE
+
+-- Sources.
+SELECT wmstream.create_stream('s', 'SELECT id FROM (SELECT id, ts FROM l UNION ALL SELECT id, ts FROM r) x WHERE wmstream.watermark(ts, ''1 s'')');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', (SELECT string_agg('SELECT id FROM r AS r' || n || ' WHERE wmstream.watermark(ts, ''1 s'')', E'\n UNION ALL ' ORDER BY n) FROM generate_series(1, 17) n));
+\echo :SQLSTATE
+CREATE TABLE queue (id int, ts timestamptz);
+SELECT wmstream.create_queue('queue');
+CREATE FUNCTION untouched() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END';
+CREATE TRIGGER untouched BEFORE UPDATE ON queue FOR EACH ROW EXECUTE FUNCTION untouched();
+SELECT wmstream.create_stream('s', 'SELECT id FROM (SELECT id FROM queue) AS q');
+\echo :SQLSTATE
+
 -- Modes, options, the result.
 SELECT wmstream.create_stream('s', 'SELECT max(id) AS id FROM l');
 SELECT wmstream.create_stream('s', 'SELECT k, count(*) AS n FROM (SELECT DISTINCT k, id FROM l) x GROUP BY k', output_mode => 'update');
 SELECT wmstream.create_stream('s', 'SELECT w, generate_series(1, 2) AS g, count(*) AS n FROM l, wmstream.window(ts, ''1 s'') w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w', output_mode => 'update');
 \echo :SQLSTATE
 SELECT wmstream.create_stream('s', 'SELECT a.w, a.n, d.id FROM (SELECT w, k, count(*) AS n FROM l, wmstream.window(ts, ''1 s'') w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w, k) a JOIN dim AS d USING (k)', output_mode => 'update');
+SELECT wmstream.create_stream('s', 'SELECT a.w, a.n, g FROM (SELECT w, k, count(*) AS n FROM l, wmstream.window(ts, ''1 s'') w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w, k) a, LATERAL (SELECT g FROM generate_series(1, a.n) g) x', output_mode => 'update');
 SELECT wmstream.create_stream('s', 'SELECT d.id, d.doc, count(*) AS n FROM l JOIN dim d USING (k) WHERE wmstream.watermark(l.ts, ''1 s'') GROUP BY d.id', output_mode => 'update');
 \echo :SQLSTATE
 SELECT wmstream.create_stream('s', 'SELECT l.id FROM l WHERE id > 1', on_change => 'retract');

@@ -135,9 +135,10 @@ down_to_set(Query *query, Node *expr)
 
 /* What stops down_to_set: a set-returning function, or an entry of FROM beside the groups; NULL: something else. */
 static void *
-what_multiplies(Query *query)
+what_multiplies(Analysis *a, Query *query)
 {
-	Bitmapset  *used;
+	List	   *streamed = wms_an_streamed_rtes(a, query);
+	Bitmapset  *used = wms_an_used_rtes(query);
 	int			rtindex;
 	ListCell   *lc;
 
@@ -146,17 +147,12 @@ what_multiplies(Query *query)
 		if (expression_returns_set((Node *) lfirst_node(TargetEntry, lc)->expr))
 			return lfirst_node(TargetEntry, lc)->expr;
 	}
-	used = wms_an_used_rtes(query);
 	if (bms_get_singleton_member(used, &rtindex))
-		return rt_fetch(rtindex, query->rtable)->rtekind == RTE_SUBQUERY ? what_multiplies(rt_fetch(rtindex, query->rtable)->subquery) : NULL;
+		return rt_fetch(rtindex, query->rtable)->rtekind == RTE_SUBQUERY ? what_multiplies(a, rt_fetch(rtindex, query->rtable)->subquery) : NULL;
 	for (rtindex = bms_next_member(used, -1); rtindex >= 0; rtindex = bms_next_member(used, rtindex))
 	{
-		RangeTblEntry *rte = rt_fetch(rtindex, query->rtable);
-
-		if (rte->rtekind == RTE_FUNCTION)
-			return rte->functions;
-		if (rte->rtekind == RTE_RELATION)
-			return rte;
+		if (!list_member_int(streamed, rtindex))
+			return rt_fetch(rtindex, query->rtable);
 	}
 	return NULL;
 }
@@ -293,7 +289,7 @@ check_keys(Output *out)
 	if (!one_row_per_group(out))
 	{
 		if (needed_by)
-			wms_no_rows_of_group(out->a, needed_by, what_multiplies(out->query));
+			wms_no_rows_of_group(out->a, needed_by, what_multiplies(out->a, out->query));
 		return;
 	}
 	find_shown_keys(out);

@@ -288,7 +288,10 @@ mark_item(Marking *m, Query *query, Node *item, Node *raw)
 	if (IsA(raw, RangeVar))
 		mark_name(m, rte, (RangeVar *) raw);
 	else if (IsA(raw, RangeSubselect) && rte->rtekind == RTE_SUBQUERY)
+	{
 		mark_level(m, rte->subquery, ((RangeSubselect *) raw)->subquery, query->stmt_location);
+		wms_an_note_place(m->a, rte->eref, rte->subquery->stmt_location);
+	}
 	else
 		wms_an_note_place(m->a, rte->eref, first_in(raw));
 }
@@ -298,7 +301,12 @@ static void
 mark_branches(Marking *m, Query *query, Node *node, SelectStmt *raw)
 {
 	if (IsA(node, RangeTblRef))
-		mark_level(m, rt_fetch(((RangeTblRef *) node)->rtindex, query->rtable)->subquery, (Node *) raw, query->stmt_location);
+	{
+		RangeTblEntry *rte = rt_fetch(((RangeTblRef *) node)->rtindex, query->rtable);
+
+		mark_level(m, rte->subquery, (Node *) raw, query->stmt_location);
+		wms_an_note_place(m->a, rte->eref, rte->subquery->stmt_location);
+	}
 	else if (raw->op != SETOP_NONE)
 	{
 		mark_branches(m, query, ((SetOperationStmt *) node)->larg, raw->larg);

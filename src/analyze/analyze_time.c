@@ -135,7 +135,9 @@ wms_an_check_call(Analysis *a, FuncExpr *call)
 	refusal = read_spec(call, &spec);
 	if (refusal && a->refusal == NULL)
 	{
-		refusal->location = list_length(call->args) > 1 ? exprLocation(lsecond(call->args)) : call->location;
+		bool		written = list_length(call->args) > 1 && exprLocation(lsecond(call->args)) >= 0;
+
+		refusal->location = wms_an_place(a, written ? lsecond(call->args) : call);
 		a->refusal = refusal;
 	}
 }
