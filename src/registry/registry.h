@@ -212,6 +212,7 @@ typedef struct WmsQueueDef
 {
 	Oid			queue;
 	bool		trim;			/* rows that all its streams have had are deleted */
+	char	   *trim_stopped;	/* but not any more, for this reason; NULL: they are */
 } WmsQueueDef;
 
 /* Queue tables of this database, in the current context. */
@@ -221,6 +222,10 @@ extern bool wms_is_queue(Oid relid);
 extern void wms_queue_create(Oid relid, bool trim, bool trim_default);
 /* ERROR if it is none, or if streams read it. */
 extern void wms_queue_drop(Oid relid);
+/* ERROR if it is none, or not the current user's. */
+extern void wms_queue_set_trim(Oid relid, bool trim);
+/* For the worker: its rows are not deleted any more, until wms_queue_set_trim says so again. */
+extern void wms_queue_stop_trim(Oid relid, const char *reason);
 /* The table is gone: so is its row. False: it was no queue. */
 extern bool wms_queue_forget(Oid relid);
 

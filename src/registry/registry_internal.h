@@ -6,7 +6,11 @@
 #define WMS_REGISTRY_INTERNAL_H
 
 #include "registry/registry.h"
+#include "storage/lockdefs.h"
+#include "utils/relcache.h"
 
+/* registry_stream.c: a table of schema wmstream, opened; NULL if the extension is not here (any more). */
+extern Relation wms_registry_open(const char *table, LOCKMODE lockmode);
 /* registry_stream.c: the owner of a relation; InvalidOid if that is gone. */
 extern Oid	wms_registry_owner(Oid relid);
 /* registry_stream.c: the stream, if it is still there, begins with what commits after this moment. */

@@ -1,6 +1,6 @@
 /*
  * registry_queue.c
- *	  Queue tables: wmstream.queue, making and dropping, and where streams of queues begin.
+ *	  Queue tables: wmstream.queue, making and dropping, whether their rows are deleted, and where streams of queues begin.
  *
  * A queue is an ordinary table with one column more, wm_xid, which tells the top-level transaction that wrote the row, and an index on
  * it; a row of wmstream.queue says that it is one.  The column is a stored generated one, as COPY without a column list, INSERT
@@ -46,37 +46,32 @@
 enum
 {
 	COLUMN_QUEUE = 1,
-	COLUMN_TRIM
+	COLUMN_TRIM,
+	COLUMN_TRIM_STOPPED
 };
 
-#define NCOLUMNS COLUMN_TRIM
+#define NCOLUMNS COLUMN_TRIM_STOPPED
 
 /* ---------------------------------------------------------------- wmstream.queue */
-
-/* NULL: the extension is not here. */
-static Relation
-open_queues(LOCKMODE lockmode)
-{
-	Oid			relid = wms_relation_oid(QUEUE_TABLE);
-
-	return OidIsValid(relid) ? try_table_open(relid, lockmode) : NULL;
-}
 
 static WmsQueueDef *
 def_from_tuple(HeapTuple tuple, TupleDesc desc)
 {
 	WmsQueueDef *def = palloc0(sizeof(WmsQueueDef));
+	Datum		value;
 	bool		isnull;
 
 	def->queue = DatumGetObjectId(heap_getattr(tuple, COLUMN_QUEUE, desc, &isnull));
 	def->trim = DatumGetBool(heap_getattr(tuple, COLUMN_TRIM, desc, &isnull));
+	value = heap_getattr(tuple, COLUMN_TRIM_STOPPED, desc, &isnull);
+	def->trim_stopped = isnull ? NULL : TextDatumGetCString(value);
 	return def;
 }
 
 List *
 wms_queues(void)
 {
-	Relation	rel = open_queues(AccessShareLock);
+	Relation	rel = wms_registry_open(QUEUE_TABLE, AccessShareLock);
 	List	   *queues = NIL;
 	SysScanDesc scan;
 	HeapTuple	tuple;
@@ -108,7 +103,7 @@ wms_is_queue(Oid relid)
 static void
 insert_queue(Oid relid, bool trim)
 {
-	Relation	rel = open_queues(RowExclusiveLock);
+	Relation	rel = wms_registry_open(QUEUE_TABLE, RowExclusiveLock);
 	Datum		values[NCOLUMNS];
 	bool		isnull[NCOLUMNS] = {false};
 	HeapTuple	tuple;
@@ -120,6 +115,7 @@ insert_queue(Oid relid, bool trim)
 				 errhint("Run CREATE EXTENSION wmstream.")));
 	values[COLUMN_QUEUE - 1] = ObjectIdGetDatum(relid);
 	values[COLUMN_TRIM - 1] = BoolGetDatum(trim);
+	isnull[COLUMN_TRIM_STOPPED - 1] = true;
 	tuple = heap_form_tuple(RelationGetDescr(rel), values, isnull);
 	CatalogTupleInsert(rel, tuple);
 	heap_freetuple(tuple);
@@ -127,10 +123,14 @@ insert_queue(Oid relid, bool trim)
 	CommandCounterIncrement();
 }
 
-bool
-wms_queue_forget(Oid relid)
+/* What is done to the row of a queue, which is locked against nobody: two that change it at once are an error for one of them. */
+typedef void (*RowFn) (Relation rel, HeapTuple tuple, void *arg);
+
+/* False: it is no queue. */
+static bool
+do_with_row(Oid relid, RowFn fn, void *arg)
 {
-	Relation	rel = open_queues(RowExclusiveLock);
+	Relation	rel = wms_registry_open(QUEUE_TABLE, RowExclusiveLock);
 	bool		found = false;
 	SysScanDesc scan;
 	HeapTuple	tuple;
@@ -143,7 +143,7 @@ wms_queue_forget(Oid relid)
 	{
 		if (DatumGetObjectId(heap_getattr(tuple, COLUMN_QUEUE, RelationGetDescr(rel), &isnull)) != relid)
 			continue;
-		CatalogTupleDelete(rel, &tuple->t_self);
+		fn(rel, tuple, arg);
 		found = true;
 	}
 	systable_endscan(scan);
@@ -151,6 +151,43 @@ wms_queue_forget(Oid relid)
 	if (found)
 		CommandCounterIncrement();
 	return found;
+}
+
+static void
+delete_queue(Relation rel, HeapTuple tuple, void *arg)
+{
+	CatalogTupleDelete(rel, &tuple->t_self);
+}
+
+/* arg: a WmsQueueDef. */
+static void
+update_trim(Relation rel, HeapTuple tuple, void *arg)
+{
+	const WmsQueueDef *def = arg;
+	Datum		values[NCOLUMNS];
+	bool		isnull[NCOLUMNS] = {false};
+	bool		replace[NCOLUMNS] = {false};
+
+	values[COLUMN_TRIM - 1] = BoolGetDatum(def->trim);
+	isnull[COLUMN_TRIM_STOPPED - 1] = def->trim_stopped == NULL;
+	values[COLUMN_TRIM_STOPPED - 1] = def->trim_stopped ? CStringGetTextDatum(def->trim_stopped) : (Datum) 0;
+	replace[COLUMN_TRIM - 1] = replace[COLUMN_TRIM_STOPPED - 1] = true;
+	tuple = heap_modify_tuple(tuple, RelationGetDescr(rel), values, isnull, replace);
+	CatalogTupleUpdate(rel, &tuple->t_self, tuple);
+}
+
+bool
+wms_queue_forget(Oid relid)
+{
+	return do_with_row(relid, delete_queue, NULL);
+}
+
+void
+wms_queue_stop_trim(Oid relid, const char *reason)
+{
+	WmsQueueDef def = {.queue = relid,.trim = true,.trim_stopped = unconstify(char *, reason)};
+
+	(void) do_with_row(relid, update_trim, &def);
 }
 
 /* ---------------------------------------------------------------- which tables can be one */
@@ -290,6 +327,15 @@ wms_queue_create(Oid relid, bool trim, bool trim_default)
 	insert_queue(relid, trim);
 }
 
+static void
+refuse_no_queue(const char *name)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			 errmsg("\"%s\" is not a queue", name),
+			 errhint("SELECT queue FROM wmstream.queues lists the queues of this database.")));
+}
+
 void
 wms_queue_drop(Oid relid)
 {
@@ -297,14 +343,23 @@ wms_queue_drop(Oid relid)
 	char	   *name = quote_qualified_identifier(get_namespace_name(RelationGetNamespace(rel)), RelationGetRelationName(rel));
 
 	if (!wms_is_queue(relid))
-		ereport(ERROR,
-				(errcode(ERRCODE_UNDEFINED_OBJECT),
-				 errmsg("\"%s\" is not a queue", RelationGetRelationName(rel)),
-				 errhint("SELECT queue FROM wmstream.queues lists the queues of this database.")));
+		refuse_no_queue(RelationGetRelationName(rel));
 	check_no_stream_reads(relid);
 	table_close(rel, NoLock);
 	(void) wms_queue_forget(relid);
 	wms_registry_command(psprintf("ALTER TABLE %s DROP COLUMN IF EXISTS " WMS_QUEUE_COLUMN, name));
+}
+
+void
+wms_queue_set_trim(Oid relid, bool trim)
+{
+	char	   *name = get_rel_name(relid);
+	WmsQueueDef def = {.queue = relid,.trim = trim};
+
+	if (name && !WmsOwnsRelation(relid, GetUserId()))
+		aclcheck_error(ACLCHECK_NOT_OWNER, OBJECT_TABLE, name);
+	if (!do_with_row(relid, update_trim, &def))
+		refuse_no_queue(name ? name : "?");
 }
 
 /* ---------------------------------------------------------------- where streams begin */

@@ -388,12 +388,19 @@ put_beginning(Row *row, const WmsStreamDef *def)
 
 /* ---------------------------------------------------------------- access */
 
+Relation
+wms_registry_open(const char *table, LOCKMODE lockmode)
+{
+	Oid			relid = wms_relation_oid(table);
+
+	return OidIsValid(relid) ? try_table_open(relid, lockmode) : NULL;
+}
+
 /* NULL if the extension is not here (any more). */
 static Relation
 open_registry(LOCKMODE lockmode)
 {
-	Oid			relid = wms_relation_oid(STREAM_TABLE);
-	Relation	rel = OidIsValid(relid) ? try_table_open(relid, lockmode) : NULL;
+	Relation	rel = wms_registry_open(STREAM_TABLE, lockmode);
 
 	if (rel && RelationGetNumberOfAttributes(rel) < NCOLUMNS)
 		ereport(ERROR,
@@ -623,9 +630,8 @@ wms_registry_set_fill(Oid stream, WmsFillKind fill, TimestampTz began, const cha
 static void
 delete_log(Oid stream)
 {
-	Oid			relid = wms_relation_oid(LOG_TABLE);
 	Oid			index = wms_relation_oid(LOG_INDEX);
-	Relation	rel = OidIsValid(relid) ? try_table_open(relid, RowExclusiveLock) : NULL;
+	Relation	rel = wms_registry_open(LOG_TABLE, RowExclusiveLock);
 	Snapshot	snapshot;
 	ScanKeyData key;
 	SysScanDesc scan;

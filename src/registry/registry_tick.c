@@ -18,6 +18,7 @@
 #include "utils/timestamp.h"
 
 #include "registry/registry.h"
+#include "registry/registry_internal.h"
 
 #define TICK_TABLE "tick"
 
@@ -30,15 +31,6 @@ enum
 };
 
 #define NCOLUMNS COLUMN_SEEN
-
-/* NULL: the extension is not here. */
-static Relation
-open_ticks(LOCKMODE lockmode)
-{
-	Oid			relid = wms_relation_oid(TICK_TABLE);
-
-	return OidIsValid(relid) ? try_table_open(relid, lockmode) : NULL;
-}
 
 static int
 by_order(const ListCell *a, const ListCell *b)
@@ -53,7 +45,7 @@ by_order(const ListCell *a, const ListCell *b)
 List *
 wms_ticks(void)
 {
-	Relation	rel = open_ticks(AccessShareLock);
+	Relation	rel = wms_registry_open(TICK_TABLE, AccessShareLock);
 	List	   *ticks = NIL;
 	SysScanDesc scan;
 	HeapTuple	tuple;
@@ -82,7 +74,7 @@ wms_ticks(void)
 void
 wms_tick_insert(const WmsTick *tick)
 {
-	Relation	rel = open_ticks(RowExclusiveLock);
+	Relation	rel = wms_registry_open(TICK_TABLE, RowExclusiveLock);
 	Datum		values[NCOLUMNS];
 	bool		isnull[NCOLUMNS] = {false};
 
@@ -98,7 +90,7 @@ wms_tick_insert(const WmsTick *tick)
 void
 wms_ticks_delete(TimestampTz upto)
 {
-	Relation	rel = open_ticks(RowExclusiveLock);
+	Relation	rel = wms_registry_open(TICK_TABLE, RowExclusiveLock);
 	ScanKeyData key;
 	SysScanDesc scan;
 	HeapTuple	tuple;

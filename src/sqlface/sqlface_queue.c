@@ -1,6 +1,6 @@
 /*
  * sqlface_queue.c
- *	  create_queue, drop_queue, row_xid.
+ *	  create_queue, drop_queue, set_trim, row_xid.
  */
 #include "postgres.h"
 
@@ -14,6 +14,7 @@
 
 PG_FUNCTION_INFO_V1(wms_sql_create_queue);
 PG_FUNCTION_INFO_V1(wms_sql_drop_queue);
+PG_FUNCTION_INFO_V1(wms_sql_set_trim);
 PG_FUNCTION_INFO_V1(wms_sql_row_xid);
 
 Datum
@@ -36,6 +37,16 @@ wms_sql_drop_queue(PG_FUNCTION_ARGS)
 	wms_require_preloaded();
 	wms_face_begin_write("wmstream.drop_queue()");
 	wms_queue_drop(PG_GETARG_OID(0));
+	wms_wake_at_commit();
+	PG_RETURN_VOID();
+}
+
+Datum
+wms_sql_set_trim(PG_FUNCTION_ARGS)
+{
+	wms_require_preloaded();
+	wms_face_begin_write("wmstream.set_trim()");
+	wms_queue_set_trim(PG_GETARG_OID(0), PG_GETARG_BOOL(1));
 	wms_wake_at_commit();
 	PG_RETURN_VOID();
 }

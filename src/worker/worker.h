@@ -11,7 +11,7 @@
  * worker_batch.c     one batch of one stream: the only file that knows the order of effects
  * worker_follow.c    streams that another process works for: letting go, taking back, what that process does
  * worker_fill.c      filling a stream with rows that are there already
- * worker_crash.c     streams whose code crashes the server
+ * worker_crash.c     streams and queues whose code crashes the server
  * worker_owner.c     running as the stream's owner, and leaving nothing of that behind
  */
 #ifndef WMS_WORKER_H
@@ -167,6 +167,8 @@ extern const WmsTick *wms_next_tick(const WmsSeen *position);
 
 /* At every turn: deletes some rows if that is due; true: there may be more.  Outside a transaction. */
 extern bool wms_trim_queues(void);
+/* Rows of that queue are not to be deleted any more. */
+extern void wms_trim_stop(Oid queue, const char *reason);
 
 /* ---- worker_owner.c */
 
@@ -209,8 +211,9 @@ extern void wms_follow_cannot(void);	/* gives it back */
 /* ---- worker_crash.c */
 extern void wms_crash_begin(void);
 extern void wms_crash_running(Oid stream);
+extern void wms_crash_trimming(Oid queue);	/* rows of it are being deleted; InvalidOid: not any more */
 extern void wms_crash_note_endless(void);	/* its code does not end: async-signal-safe */
-extern void wms_crash_pardon(Oid stream);	/* it has stopped: should it go on, counting begins anew */
+extern void wms_crash_pardon(Oid what);	/* the stream or queue has been stopped: should it go on, counting begins anew */
 extern void wms_crash_forget(void);
 
 /* ---- worker_stream.c */

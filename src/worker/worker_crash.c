@@ -1,12 +1,14 @@
 /*
  * worker_crash.c
- *	  A stream whose code crashes the server must not do so again and again.
+ *	  A stream whose code crashes the server must not do so again and again; nor must a queue, whose triggers run when its rows are deleted.
  *
  * A segfault in the worker, in a C function of some extension that a stream calls say, restarts the whole server, and the worker
  * with it, which would run the same batch again.  So the worker notes, in the handler of the fatal signal and by nothing but
  * write(2), which stream it was running; the note survives in a small file of the data directory.  At start it counts:
  * a stream that crashed the server MAX_CRASHES times within WINDOW_S is set to failed, and when that is written down its notes are dropped, so
  * that a resume begins to count anew.
+ *
+ * The same goes for the queue of which rows were being deleted: those stay from then on (worker_trim.c), and its streams go on.
  *
  * A kill from outside (SIGKILL, SIGTERM) is nobody's fault and is not noted.
  */
@@ -28,15 +30,19 @@
 #define WINDOW_S 600
 #define MAX_NOTES 1000
 
+#define NOTE_ENDLESS 1			/* it did not crash: its code could not be stopped */
+#define NOTE_TRIM 2				/* a queue: deleting its rows */
+
 typedef struct CrashNote
 {
-	Oid			stream;
-	uint32		endless;		/* it did not crash: its code could not be stopped */
+	Oid			what;			/* stream or queue */
+	uint32		flags;			/* NOTE_ below */
 	int64		at;				/* seconds since 1970 */
 } CrashNote;
 
 static int	note_fd = -1;
 static volatile Oid running = InvalidOid;
+static volatile uint32 running_flags = 0;
 
 static void
 note_path(char *path)
@@ -49,9 +55,9 @@ note_path(char *path)
 
 /* Async-signal-safe. */
 static void
-take_note(uint32 endless)
+take_note(uint32 flags)
 {
-	CrashNote	note = {running, endless, (int64) time(NULL)};
+	CrashNote	note = {running, flags | running_flags, (int64) time(NULL)};
 
 	if (note_fd >= 0 && OidIsValid(running) && write(note_fd, &note, sizeof(note)) < 0)
 		note_fd = -1;
@@ -62,7 +68,7 @@ void
 wms_crash_note_endless(void)
 {
 	for (int i = 0; i < MAX_CRASHES; i++)
-		take_note(1);
+		take_note(NOTE_ENDLESS);
 }
 
 static void
@@ -77,7 +83,17 @@ fatal_signal(SIGNAL_ARGS)
 void
 wms_crash_running(Oid stream)
 {
+	running = InvalidOid;
+	running_flags = 0;
 	running = stream;
+}
+
+void
+wms_crash_trimming(Oid queue)
+{
+	running = InvalidOid;
+	running_flags = NOTE_TRIM;
+	running = queue;
 }
 
 static int
@@ -105,34 +121,67 @@ write_notes(const char *path, const CrashNote *notes, int n)
 	close(fd);
 }
 
+/* flags: NOTE_TRIM or 0.  *endless: one of them says so. */
 static int
-count_notes(const CrashNote *notes, int n, Oid stream)
+count_notes(const CrashNote *notes, int n, Oid what, uint32 flags, bool *endless)
 {
 	int			count = 0;
 
+	*endless = false;
 	for (int i = 0; i < n; i++)
-		count += notes[i].stream == stream;
+	{
+		if (notes[i].what != what || (notes[i].flags & NOTE_TRIM) != flags)
+			continue;
+		count++;
+		*endless = *endless || (notes[i].flags & NOTE_ENDLESS) != 0;
+	}
 	return count;
 }
 
-static const char *
-reason_of(const CrashNote *notes, int n, Oid stream)
-{
-	for (int i = 0; i < n; i++)
-		if (notes[i].stream == stream && notes[i].endless)
-			return "its code took longer than wmstream.batch_timeout and could not be stopped";
-	return "it crashed the server";
-}
-
 static int
-drop_notes(CrashNote *notes, int n, Oid stream, int64 before)
+drop_notes(CrashNote *notes, int n, Oid what, int64 before)
 {
 	int			kept = 0;
 
 	for (int i = 0; i < n; i++)
-		if (notes[i].stream != stream && notes[i].at >= before)
+		if (notes[i].what != what && notes[i].at >= before)
 			notes[kept++] = notes[i];
 	return kept;
+}
+
+/* Those that are to stop are pardoned when that is written down, until when their notes stay. */
+static int
+stop_streams(CrashNote *notes, int n)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+		bool		endless;
+
+		if (count_notes(notes, n, runner->stream, 0, &endless) < MAX_CRASHES)
+			continue;
+		if (runner->status == WMS_STARTING)
+			wms_runner_fail(runner, WMS_FAILED, endless ? "its code took longer than wmstream.batch_timeout and could not be stopped" :
+							"it crashed the server");
+		if (runner->end_reason == NULL)
+			n = drop_notes(notes, n, runner->stream, 0);
+	}
+	return n;
+}
+
+static void
+stop_trims(const CrashNote *notes, int n)
+{
+	for (int i = 0; i < n; i++)
+	{
+		bool		endless;
+
+		if ((notes[i].flags & NOTE_TRIM) && count_notes(notes, n, notes[i].what, NOTE_TRIM, &endless) >= MAX_CRASHES)
+			wms_trim_stop(notes[i].what, endless ? "deleting its rows took longer than wmstream.batch_timeout and could not be stopped" :
+						  "deleting its rows crashed the server");
+	}
 }
 
 /* At start, after the list of streams has been read: stops those that crash the server, and begins to take notes. */
@@ -143,24 +192,12 @@ wms_crash_begin(void)
 	CrashNote  *notes = palloc(sizeof(CrashNote) * MAX_NOTES);
 	int			found;
 	int			n;
-	ListCell   *lc;
 
 	note_path(path);
 	found = read_notes(path, notes);
 	n = drop_notes(notes, found, InvalidOid, (int64) time(NULL) - WINDOW_S);
-	foreach(lc, wms_runners)
-	{
-		WmsRunner  *runner = lfirst(lc);
-		const char *reason;
-
-		if (count_notes(notes, n, runner->stream) < MAX_CRASHES)
-			continue;
-		reason = reason_of(notes, n, runner->stream);
-		if (runner->status == WMS_STARTING)
-			wms_runner_fail(runner, WMS_FAILED, reason);
-		if (runner->end_reason == NULL)
-			n = drop_notes(notes, n, runner->stream, 0);
-	}
+	n = stop_streams(notes, n);
+	stop_trims(notes, n);
 	if (n == 0)
 		unlink(path);
 	else if (n != found)
@@ -175,7 +212,7 @@ wms_crash_begin(void)
 }
 
 void
-wms_crash_pardon(Oid stream)
+wms_crash_pardon(Oid what)
 {
 	char		path[MAXPGPATH];
 	CrashNote  *notes;
@@ -185,7 +222,7 @@ wms_crash_pardon(Oid stream)
 	note_path(path);
 	notes = palloc(sizeof(CrashNote) * MAX_NOTES);
 	found = read_notes(path, notes);
-	n = drop_notes(notes, found, stream, 0);
+	n = drop_notes(notes, found, what, 0);
 	if (n != found)
 		write_notes(path, notes, n);
 	pfree(notes);

@@ -14,13 +14,18 @@
  *
  * Rounds come every second, at once after one that found its fill, and seldom where there is nothing to do or something stands in the way
  * (an error, or rows that stay though they were to be deleted), which goes to the server's log.  Code of the queue's owner that takes until
- * batch_timeout has to wait longer each time, or it would take most of the worker's time.
+ * batch_timeout has to wait longer each time, or it would take most of the worker's time.  That is not remembered over a restart, which costs
+ * one more attempt for each queue.
+ *
+ * Where deleting rows crashes the server (a trigger's C code), that is charged to the queue (worker_crash.c): after some crashes its rows stay until
+ * its owner says otherwise (wmstream.set_trim), which is noted in wmstream.queue; its streams and other queues go on.
  */
 #include "postgres.h"
 
 #include "access/htup_details.h"
 #include "access/table.h"
 #include "access/xact.h"
+#include "access/xlog.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
@@ -52,6 +57,14 @@ typedef struct Trimmed
 	bool		present;		/* it is a queue still */
 } Trimmed;
 
+/* One whose rows stay, though that is not written down yet. */
+typedef struct Stopped
+{
+	Oid			queue;
+	char	   *reason;
+} Stopped;
+
+static List *stopped = NIL;		/* Stopped *, in wms_worker_context */
 static List *trimmed = NIL;		/* Trimmed *, in wms_worker_context */
 static TimestampTz next_look = 0;
 
@@ -248,6 +261,7 @@ trim_one(Trimmed *t)
 {
 	bool		was_stuck = t->stuck;
 
+	wms_crash_trimming(t->queue);
 	PG_TRY();
 	{
 		trim_some(t);
@@ -261,6 +275,7 @@ trim_one(Trimmed *t)
 		note_error(t);
 	}
 	PG_END_TRY();
+	wms_crash_trimming(InvalidOid);
 	wms_after_owner();
 	replorigin_session_origin = DoNotReplicateId;
 	t->next_at = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), t->wait_ms);
@@ -268,6 +283,87 @@ trim_one(Trimmed *t)
 }
 
 /* ---------------------------------------------------------------- which queues */
+
+static bool
+is_stopped(Oid queue)
+{
+	ListCell   *lc;
+
+	foreach(lc, stopped)
+		if (((Stopped *) lfirst(lc))->queue == queue)
+			return true;
+	return false;
+}
+
+void
+wms_trim_stop(Oid queue, const char *reason)
+{
+	MemoryContext old = MemoryContextSwitchTo(wms_worker_context);
+	Stopped    *s;
+
+	if (!is_stopped(queue))
+	{
+		s = palloc(sizeof(Stopped));
+		s->queue = queue;
+		s->reason = pstrdup(reason);
+		stopped = lappend(stopped, s);
+	}
+	MemoryContextSwitchTo(old);
+}
+
+static void
+write_stop(const Stopped *s)
+{
+	char	   *name;
+
+	StartTransactionCommand();
+	PushActiveSnapshot(GetTransactionSnapshot());
+	wms_queue_stop_trim(s->queue, s->reason);
+	name = get_rel_name(s->queue);
+	if (name)
+		ereport(WARNING,
+				(errmsg("rows of queue \"%s\" are not deleted any more", name),
+				 errdetail_internal("%s", s->reason),
+				 errhint("Mend its triggers, then call wmstream.set_trim('%s', true).", name)));
+	PopActiveSnapshot();
+	CommitTransactionCommand();
+}
+
+/* Crashes are counted anew when it is written down that they have had this effect. */
+static void
+write_stops(void)
+{
+	volatile bool done = true;
+	ListCell   *lc;
+
+	if (stopped == NIL)
+		return;
+	PG_TRY();
+	{
+		foreach(lc, stopped)
+			write_stop(lfirst(lc));
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(wms_batch_context);
+		EmitErrorReport();
+		FlushErrorState();
+		AbortOutOfAnyTransaction();
+		done = false;
+	}
+	PG_END_TRY();
+	MemoryContextSwitchTo(wms_worker_context);
+	if (!done)
+		return;					/* at the next round */
+	foreach(lc, stopped)
+	{
+		XLogFlush(wms_last_commit());
+		wms_crash_pardon(((Stopped *) lfirst(lc))->queue);
+		pfree(((Stopped *) lfirst(lc))->reason);
+	}
+	list_free_deep(stopped);
+	stopped = NIL;
+}
 
 static Trimmed *
 find_trimmed(Oid queue)
@@ -300,7 +396,7 @@ look_for_queues(void)
 	{
 		WmsQueueDef *def = lfirst(lc);
 
-		if (def->trim)
+		if (def->trim && def->trim_stopped == NULL && !is_stopped(def->queue))
 			find_trimmed(def->queue)->present = true;
 	}
 	PopActiveSnapshot();
@@ -339,6 +435,7 @@ wms_trim_queues(void)
 		return false;
 	if (now >= next_look)
 	{
+		write_stops();
 		look_for_queues();
 		next_look = TimestampTzPlusMilliseconds(now, FIRST_WAIT_MS);
 	}

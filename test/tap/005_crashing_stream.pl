@@ -1,4 +1,5 @@
-# A stream that takes the server down each time it runs: it is found out, stopped with that reason, and the others go on.
+# A stream that takes the server down each time it runs: it is found out, stopped with that reason, and the others go on. So is a queue, when deleting
+# its rows does that: they stay, and its streams go on.
 
 use strict;
 use warnings;
@@ -44,6 +45,40 @@ $node->safe_psql($db, 'CREATE OR REPLACE FUNCTION faulty(int) RETURNS int LANGUA
 $node->safe_psql($db, q{SELECT wmstream.resume('bad')});
 consumes($node, $db, 'bad', 'its cause gone and resumed, it goes on');
 is_sql($node, $db, 'SELECT count(*), count(DISTINCT id), max(id) FROM bad', '3|3|3', '... without loss');
+
+# ---- a queue whose trigger crashes the server when rows are deleted that all streams have had
+
+$node->safe_psql($db, q{
+	CREATE OR REPLACE FUNCTION faulty(int) RETURNS int LANGUAGE internal IMMUTABLE STRICT AS 'textlen';
+	CREATE TABLE doomed (id int);
+	CREATE TABLE line (id int);
+	CREATE FUNCTION crash() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM public.faulty(old.id); RETURN NULL; END $$;
+	SELECT wmstream.drop_stream('bad', true);
+	SELECT wmstream.create_queue('doomed', "trim" => true);
+	SELECT wmstream.create_queue('line', "trim" => true);
+	SELECT wmstream.create_stream('doomed_copy', 'SELECT id FROM doomed');
+	SELECT wmstream.create_stream('line_copy', 'SELECT id FROM line');
+	CREATE TRIGGER crash AFTER DELETE ON doomed FOR EACH ROW EXECUTE FUNCTION crash();
+	INSERT INTO doomed SELECT generate_series(1, 3)});
+polls($node, $db, q{SELECT trim_stopped = 'deleting its rows crashed the server' FROM wmstream.queues WHERE queue = 'doomed'::regclass},
+	'a queue that crashes the server when its rows are deleted keeps them, and says so');
+like(slurp_file($node->logfile), qr/WARNING:  rows of queue "doomed" are not deleted any more/, '... and so does the log');
+$node->safe_psql($db, q{INSERT INTO doomed VALUES (4); INSERT INTO line SELECT generate_series(1, 4); INSERT INTO event VALUES (4)});
+foreach my $stream ('doomed_copy', 'line_copy', 'good', 'late')
+{
+	consumes($node, $db, $stream, "... $stream goes on");
+	is_sql($node, $db, "SELECT count(*), count(DISTINCT id), max(id) FROM $stream", '4|4|4', "... $stream has each row once");
+}
+polls($node, $db, 'SELECT count(*) = 0 FROM line', '... another queue is trimmed');
+$node->restart;
+worker_runs($node, $db, 'it comes back');
+is_sql($node, $db, 'SELECT count(*) FROM doomed', '4', '... and the rows stay over a restart');
+$crashes = () = slurp_file($node->logfile) =~ /terminated by signal 11/g;
+cmp_ok($crashes, '<=', 10, "the server crashed a few times only ($crashes)");
+fails_like($node, $db, q{SELECT wmstream.set_trim('event', true)}, [qr/"event" is not a queue/], 'set_trim of what is no queue');
+$node->safe_psql($db, q{DROP TRIGGER crash ON doomed; SELECT wmstream.set_trim('doomed', true)});
+polls($node, $db, 'SELECT count(*) = 0 FROM doomed', 'the trigger gone and told so, it is trimmed again');
+is_sql($node, $db, q{SELECT trim_stopped IS NULL FROM wmstream.queues WHERE queue = 'doomed'::regclass}, 't', '... and nothing is said of it any more');
 
 never_crashed($node, 'wmstream worker.*signal 11');
 $node->stop;
