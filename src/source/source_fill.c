@@ -213,15 +213,15 @@ read_source(Reading *reading, Oid relid, Snapshot snapshot)
 static void
 store_row(WmsFillRows *rows, TupleTableSlot *slot)
 {
-	WmsRecord	record = {0};
+	WmsRecord  *record;
 	bytea	   *row;
 
 	slot_getallattrs(slot);
 	row = DatumGetByteaPP(slot->tts_values[SORT_ROW]);
-	record.shape = list_nth(rows->shapes, DatumGetInt32(slot->tts_values[SORT_SHAPE]));
-	record.new_len = VARSIZE_ANY_EXHDR(row);
-	record.kind = WMS_CHANGE_INSERT;
-	wms_stage_append(rows->stage, &record, VARDATA_ANY(row), NULL);
+	record = wms_stage_append(rows->stage, list_nth(rows->shapes, DatumGetInt32(slot->tts_values[SORT_SHAPE])),
+							  VARSIZE_ANY_EXHDR(row), 0);
+	record->kind = WMS_CHANGE_INSERT;
+	memcpy(WmsRecordNew(record), VARDATA_ANY(row), VARSIZE_ANY_EXHDR(row));
 }
 
 static void

@@ -36,7 +36,11 @@ extern uint64 wms_stage_end(const WmsStage *stage);
 /* Bytes it takes, in memory and on disk. */
 extern uint64 wms_stage_held(const WmsStage *stage);
 extern bool wms_stage_has(const WmsStage *stage, Oid relid);	/* rows of this table, rolled back ones too */
-extern void wms_stage_append(WmsStage *stage, const WmsRecord *record, const void *new_row, const void *old_row);
+/*
+ * Appends a record with room for rows of these lengths (0: none), which the caller puts there; kind is its business too, and flags
+ * that are not false.
+ */
+extern WmsRecord *wms_stage_append(WmsStage *stage, const WmsRowShape *shape, uint32 new_len, uint32 old_len);
 /* Reads the record at *offset and moves *offset behind it.  The result is valid until the next read from or append to any store. */
 extern const WmsRecord *wms_stage_read(WmsStage *stage, uint64 *offset);
 /* Where the rows of a record lie. */

@@ -218,10 +218,11 @@ take_row(Reading *reading, Cursor *cursor)
 	bool		must_free;
 	HeapTuple	tuple = ExecFetchSlotHeapTuple(cursor->slot, false, &must_free);
 	HeapTuple	flat = HeapTupleHasExternal(tuple) ? toast_flatten_tuple(tuple, RelationGetDescr(cursor->table)) : tuple;
-	WmsRecord	record = {.shape = cursor->shape,.new_len = flat->t_len,.kind = WMS_CHANGE_INSERT};
 	uint64		from = wms_stage_end(reading->stage);
+	WmsRecord  *record = wms_stage_append(reading->stage, cursor->shape, flat->t_len, 0);
 
-	wms_stage_append(reading->stage, &record, flat->t_data, NULL);
+	record->kind = WMS_CHANGE_INSERT;
+	memcpy(WmsRecordNew(record), flat->t_data, flat->t_len);
 	wms_batch_add_rows(reading->batch, reading->stage, from, wms_stage_end(reading->stage), 1);
 	reading->nrows++;
 	if (flat != tuple)

@@ -274,9 +274,9 @@ add_chunk(WmsStage *stage, Size needed)
 }
 
 static inline Size
-record_size(const WmsRecord *record)
+record_size(uint32 new_len, uint32 old_len)
 {
-	return MAXALIGN(sizeof(WmsRecord)) + MAXALIGN((Size) record->new_len) + MAXALIGN((Size) record->old_len);
+	return MAXALIGN(sizeof(WmsRecord)) + MAXALIGN((Size) new_len) + MAXALIGN((Size) old_len);
 }
 
 static void
@@ -295,29 +295,31 @@ wms_stage_has(const WmsStage *stage, Oid relid)
 	return list_member_oid(stage->relids, relid);
 }
 
-void
-wms_stage_append(WmsStage *stage, const WmsRecord *record, const void *new_row, const void *old_row)
+WmsRecord *
+wms_stage_append(WmsStage *stage, const WmsRowShape *shape, uint32 new_len, uint32 old_len)
 {
-	Size		size = record_size(record);
+	Size		size = record_size(new_len, old_len);
 	Chunk	   *chunk = stage->last;
-	WmsRecord  *into;
+	WmsRecord  *record;
 
-	if (record->shape->relid != stage->last_relid)
-		note_relation(stage, record->shape->relid);
+	if (shape->relid != stage->last_relid)
+		note_relation(stage, shape->relid);
 
 	if (chunk == NULL || chunk->size - chunk->used < size)
 	{
 		add_chunk(stage, size);
 		chunk = stage->last;
 	}
-	into = (WmsRecord *) (ChunkData(chunk) + chunk->used);
-	*into = *record;
-	if (record->new_len > 0)
-		memcpy(WmsRecordNew(into), new_row, record->new_len);
-	if (record->old_len > 0)
-		memcpy(WmsRecordOld(into), old_row, record->old_len);
+	record = (WmsRecord *) (ChunkData(chunk) + chunk->used);
 	chunk->used += size;
 	stage->end += size;
+
+	record->shape = shape;
+	record->new_len = new_len;
+	record->old_len = old_len;
+	record->kind = 0;
+	record->missing_toast = record->old_is_key = record->partial = false;
+	return record;
 }
 
 /* ---------------------------------------------------------------- reading */
@@ -352,7 +354,7 @@ read_from_file(WmsStage *stage, uint64 offset)
 
 	seek_file(stage, offset);
 	read_file(stage, &head, sizeof(WmsRecord));
-	size = record_size(&head);
+	size = record_size(head.new_len, head.old_len);
 	ensure_buffer(stage, size);
 	memcpy(stage->buffer, &head, sizeof(WmsRecord));
 	read_file(stage, stage->buffer + sizeof(WmsRecord), size - sizeof(WmsRecord));
@@ -387,6 +389,6 @@ wms_stage_read(WmsStage *stage, uint64 *offset)
 
 		record = (const WmsRecord *) (ChunkData(chunk) + (*offset - chunk->start));
 	}
-	*offset += record_size(record);
+	*offset += record_size(record->new_len, record->old_len);
 	return record;
 }

@@ -64,18 +64,18 @@ stage_for(WmsWal *wal, WmsOpenTxn *open, TransactionId xid)
 static void
 append(WmsWal *wal, WmsOpenTxn *open, TransactionId xid, WmsChangeKind kind, const WmsRowShape *shape, const WmsRows *rows)
 {
-	WmsRecord	record;
+	uint32		new_len = rows->new_row ? rows->new_row->t_len : 0;
+	uint32		old_len = rows->old_row ? rows->old_row->t_len : 0;
+	WmsRecord  *record = wms_stage_append(stage_for(wal, open, xid), shape, new_len, old_len);
 
-	record.shape = shape;
-	record.new_len = rows->new_row ? rows->new_row->t_len : 0;
-	record.old_len = rows->old_row ? rows->old_row->t_len : 0;
-	record.kind = (uint8) kind;
-	record.missing_toast = rows->missing_toast;
-	record.old_is_key = rows->old_is_key;
-	record.partial = rows->partial;
-	wms_stage_append(stage_for(wal, open, xid), &record,
-					 rows->new_row ? rows->new_row->t_data : NULL,
-					 rows->old_row ? rows->old_row->t_data : NULL);
+	record->kind = (uint8) kind;
+	record->missing_toast = rows->missing_toast;
+	record->old_is_key = rows->old_is_key;
+	record->partial = rows->partial;
+	if (new_len > 0)
+		memcpy(WmsRecordNew(record), rows->new_row->t_data, new_len);
+	if (old_len > 0)
+		memcpy(WmsRecordOld(record), rows->old_row->t_data, old_len);
 }
 
 static WmsMove **

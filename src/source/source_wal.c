@@ -16,11 +16,13 @@
  * what lies before it can never be asked for again.
  *
  * Order of events in wms_wal_next: caches are parted (source_relation.c), records are read and decoded until something ends the batch,
- * caches are parted again.  Reading never waits: the end of the flushed WAL is a result.
+ * caches are parted again.  Reading never waits: the end of the flushed WAL is a result.  Records are decoded inside one transaction,
+ * which takes no snapshot of its own and no xid: core then replays each decoded transaction in a subtransaction that it rolls back, which is
+ * cheaper than a transaction, and with one-row transactions that is most of the work.
  *
  * Errors.  One that is thrown while records are read leaves *reading* set; from then on only wms_wal_close is allowed.
  *
- * Called by the worker's loop, outside of transactions; inside one it works too (tests), decoding then uses subtransactions.
+ * Called by the worker's loop, outside of transactions; inside one it works too (tests).
  */
 #include "postgres.h"
 
@@ -41,8 +43,11 @@
 /* WAL read in one call without a transaction for us; keeps the caller's loop alive. */
 #define MAX_WAL_PER_CALL	((uint64) 64 * 1024 * 1024)
 
-/* kB; more does not make decoding faster, less would stream transactions that end soon. */
-#define DECODING_MEMORY		4096
+/*
+ * kB.  What decoding holds of a large transaction before it hands it over stays in the processor's cache: with 4 MB a row of a COPY costs
+ * a tenth more.  Less would stream transactions that end soon.  A value in TOAST that is larger takes the way over a file.
+ */
+#define DECODING_MEMORY		512
 
 /* ---------------------------------------------------------------- reading pages */
 
@@ -78,7 +83,7 @@ set_limits(void)
 	/* Staged rows may need any space on disk; what a transaction wrote cannot be refused. */
 	SetConfigOption("temp_file_limit", "-1", PGC_SUSET, PGC_S_OVERRIDE);
 	if (logical_decoding_work_mem > DECODING_MEMORY)
-		SetConfigOption("logical_decoding_work_mem", "4MB", PGC_USERSET, PGC_S_OVERRIDE);
+		SetConfigOption("logical_decoding_work_mem", "512kB", PGC_USERSET, PGC_S_OVERRIDE);
 }
 
 static void
@@ -133,6 +138,18 @@ check_decoding_mark(void)
 				 errdetail("Rows that it writes could be lost.")));
 }
 
+/*
+ * Decoding takes its changes and transactions from slabs, whose blocks go back to the system as soon as they are empty (before server
+ * version 16): with small transactions a block would be made, divided up and given back for each of them.  One place that is never
+ * given back keeps a block of each.  They go with the decoding context.
+ */
+static void
+hold_slabs(ReorderBuffer *buffer)
+{
+	(void) MemoryContextAlloc(buffer->change_context, sizeof(ReorderBufferChange));
+	(void) MemoryContextAlloc(buffer->txn_context, sizeof(ReorderBufferTXN));
+}
+
 /* Makes the decoding context on the slot that we hold. */
 static void
 begin_decoding(WmsWal *wal, XLogRecPtr start)
@@ -159,6 +176,7 @@ begin_decoding(WmsWal *wal, XLogRecPtr start)
 												.segment_open = wal_segment_open,
 												.segment_close = wal_segment_close),
 									 NULL, NULL, NULL);
+	hold_slabs(wal->ctx->reorder);
 	if (own_transaction)
 		CommitTransactionCommand();
 	MemoryContextSwitchTo(oldcontext);
@@ -359,7 +377,8 @@ WmsBatch *
 wms_wal_next(WmsWal *wal, int64 max_rows)
 {
 	ResourceOwner oldowner = CurrentResourceOwner;
-	MemoryContext oldcontext;
+	MemoryContext oldcontext = CurrentMemoryContext;
+	bool		own_transaction = !IsTransactionState();
 	XLogRecPtr	start;
 	WmsBatch   *batch = NULL;
 
@@ -370,16 +389,20 @@ wms_wal_next(WmsWal *wal, int64 max_rows)
 		return NULL;
 
 	start = wal->read_upto;
-	/* The WAL reader takes buffers from the current context and keeps them. */
-	oldcontext = MemoryContextSwitchTo(wal->ctx->context);
-	CurrentResourceOwner = wal->owner;
 	wal->reading = true;
 	wms_relations_part_caches(wal);
+	if (own_transaction)
+		StartTransactionCommand();
+	/* The WAL reader takes buffers from the current context and keeps them. */
+	MemoryContextSwitchTo(wal->ctx->context);
+	CurrentResourceOwner = wal->owner;
 	if (read_records(wal, max_rows))
 		batch = finish_batch(wal, start);
+	CurrentResourceOwner = oldowner;
+	if (own_transaction)
+		CommitTransactionCommand();
 	wms_relations_part_caches(wal);
 	wal->reading = false;
-	CurrentResourceOwner = oldowner;
 	MemoryContextSwitchTo(oldcontext);
 	return batch;
 }
