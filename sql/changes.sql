@@ -94,6 +94,7 @@ UPDATE orders SET n = n WHERE id > 60;
 SELECT * FROM all_same();
 -- to another window, and back; to an event time of NULL, and back
 UPDATE orders SET ts = ts + interval '1 hour' WHERE id > 80 AND id < 90;
+SELECT wmstream.wait('appended');
 UPDATE orders SET ts = NULL WHERE id = 70;
 SELECT * FROM all_same();
 UPDATE orders SET ts = '2024-03-01 11:45+00' WHERE id IN (70, 81, 82);
