@@ -243,6 +243,8 @@ extern void wms_stream_set_error(WmsSharedStream *slot, const char *error);	/* N
 extern void wms_stream_taken(WmsSharedStream *slot, XLogRecPtr lsn, TimestampTz fires_at);
 /* Moves done_lsn on (never back) and tells who waits.  To be called at every turn of an idle worker too: it notes being caught up. */
 extern void wms_stream_done(WmsSharedStream *slot, XLogRecPtr lsn);
+/* Does anybody sleep until there is news of it?  Who begins to at this moment may be missed. */
+extern bool wms_stream_awaited(WmsSharedStream *slot);
 extern void wms_stream_announce(WmsSharedStream *slot, uint32 status, uint64 applied);
 /* Bytes of all areas of a database's streams, as the figures say. */
 extern int64 wms_database_state_bytes(Oid database);

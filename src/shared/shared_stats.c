@@ -18,6 +18,7 @@
 #include "access/xlog.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "storage/proclist.h"
 #include "utils/timestamp.h"
 
 #include "shared/shared.h"
@@ -212,6 +213,17 @@ wms_database_state_bytes(Oid database)
 }
 
 /* ---------------------------------------------------------------- news for those who wait */
+
+bool
+wms_stream_awaited(WmsSharedStream *slot)
+{
+	bool		awaited;
+
+	SpinLockAcquire(&slot->changed.mutex);
+	awaited = !proclist_is_empty(&slot->changed.wakeup);
+	SpinLockRelease(&slot->changed.mutex);
+	return awaited;
+}
 
 /* Whoever finds the new place with the old time waits for a firing that has been; so the time goes first. */
 void

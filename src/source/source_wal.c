@@ -342,15 +342,21 @@ batch_is_full(WmsWal *wal, int64 max_rows)
 	return wal->batch_ends || (wal->batch && wal->batch->nrows >= max_rows);
 }
 
-/* Reads until the batch is complete; tells whether anything was read. */
+/*
+ * Reads until the batch is complete; tells whether anything was read.  Where the flushed WAL ends with a record, as it mostly does, no
+ * further one is tried: the reader would forget its page and its file, and open it again with the next record.
+ */
 static bool
 read_records(WmsWal *wal, int64 max_rows)
 {
 	XLogReaderState *reader = wal->ctx->reader;
 	XLogRecPtr	begin = reader->EndRecPtr;
+	XLogRecPtr	flushed = GetFlushRecPtr(NULL);
 
 	while (!batch_is_full(wal, max_rows) && reader->EndRecPtr - begin < MAX_WAL_PER_CALL)
 	{
+		if (reader->EndRecPtr >= flushed && reader->EndRecPtr >= (flushed = GetFlushRecPtr(NULL)))
+			break;
 		CHECK_FOR_INTERRUPTS();
 		if (!read_record(wal))
 			break;

@@ -254,6 +254,7 @@ extern void wms_runners_rewound(void);
 /* Settings have changed: what was in a stream's way may not be any more. */
 extern void wms_runners_retry(void);
 extern void wms_runners_consumed(XLogRecPtr read_upto);
+extern bool wms_runners_awaited(void);
 /* Milliseconds until the next thing that the clock asks for, at most max. */
 extern long wms_runners_next_timer(long max);
 extern bool wms_runner_is_free(const WmsRunner *runner);

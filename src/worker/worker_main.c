@@ -8,7 +8,7 @@
  *	 2. the slot is opened, or rewound if a stream that can go on is behind
  *	 3. the next batch is decoded and queued at the streams that want it
  *	 4. every stream works on its queue, commands and clock (worker_stream.c, worker_batch.c)
- *	 5. our commits are flushed; waiters and the slot are told
+ *	 5. our commits are flushed; waiters and the slot are told (not in every turn: must_tell)
  *	 6. nothing done, or everything read: wait for the latch or the poll interval
  *
  * The decoding context is made in a short transaction and outlives it (source room).  No snapshot, lock or transaction is
@@ -45,12 +45,14 @@
 #define IDLE_AFTER_MS 2000		/* without work for so long: poll less often */
 #define IDLE_POLL_FACTOR 5
 #define WAL_CHECK_MS 1000
+#define TELL_MS 100				/* between two turns that tell, while batches come one after the other and nobody waits */
 
 static WmsWal *wal = NULL;
 static WmsSharedWorker *my_slot = NULL;
 static uint64 registry_seen = 0;
 static TransactionId unseen_xid = InvalidTransactionId; /* of the DDL that ended the last batch, while others do not see it */
 static bool registry_distrusted = false;
+static TimestampTz told_at = 0;
 
 /* ---------------------------------------------------------------- start */
 
@@ -302,17 +304,31 @@ show_position(XLogRecPtr read_upto)
 	pg_atomic_write_u64(&my_slot->read_upto, read_upto);
 }
 
+/*
+ * Who is told must be able to rely on what has been flushed, and a flush costs as much as a small batch does, and holds up the writers that
+ * commit at that moment.  Results are visible without it, and what is told late is not wrong: the slot keeps more WAL for as long, and after
+ * a crash a stream goes on from what was flushed of its log, be it told or not.  So while there is work, telling waits for somebody who waits for it, or
+ * for a flush of somebody else's, but not for longer than TELL_MS.  With more to read at once a waiter has no use for being told how far it is.
+ */
+static bool
+must_tell(bool busy, bool caught_up)
+{
+	if (!busy || TimestampDifferenceExceeds(told_at, GetCurrentTimestamp(), TELL_MS))
+		return true;
+	return wms_last_commit() <= GetFlushRecPtr(NULL) || (caught_up && wms_runners_awaited());
+}
+
 /* What is in the results is flushed before anyone is told. */
 static void
 tell(void)
 {
 	XLogRecPtr	read_upto = wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr;
 
+	told_at = GetCurrentTimestamp();
 	if (!XLogRecPtrIsInvalid(wms_last_commit()))
 		XLogFlush(wms_last_commit());
 	WMS_POINT("confirm-before");
 	wms_runners_consumed(read_upto);
-	show_position(read_upto);
 	if (wal)
 		wms_wal_confirm(wal, wms_runners_needed(read_upto));
 	WMS_POINT("confirm-after");
@@ -389,7 +405,9 @@ turn(void)
 	wms_tick();
 	read = decode(&caught_up);
 	worked = wms_runners_work(wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr, caught_up);
-	tell();
+	show_position(wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr);
+	if (must_tell(news || read || worked, caught_up || wal == NULL))
+		tell();
 	trims = wms_trim_queues();
 
 	/* With everything read, new transactions gather for a moment: a turn for each of them would take the writers' processor time. */

@@ -1153,6 +1153,22 @@ wms_runners_retry(void)
 		((WmsRunner *) lfirst(lc))->retry_at = 0;
 }
 
+/* Is there somebody who cannot go on before our commits are flushed: a session in wait(), or a stream that reads what another one writes? */
+bool
+wms_runners_awaited(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		if (runner->feeds || wms_stream_awaited(runner->slot))
+			return true;
+	}
+	return false;
+}
+
 /* Tells who waits how far each stream is; everything up to read_upto has been handed out, and our commits are flushed. */
 void
 wms_runners_consumed(XLogRecPtr read_upto)
