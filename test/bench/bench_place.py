@@ -18,6 +18,8 @@ from wmstest.server import Server, ServerError, wait_for  # noqa: E402
 import bench_machine  # noqa: E402
 
 HOUR = 3600
+WAIT = "5 s"
+QUERY_CANCELED = "57014"
 SETTINGS = {
     # as a server that keeps its promises
     "fsync": "on",
@@ -118,7 +120,15 @@ class Place:
         self.db.execute("CHECKPOINT")
 
     def wait(self, result, seconds=2 * HOUR):
-        self.db.execute("SELECT wmstream.wait($1, $2::interval)", [result, f"{seconds} s"])
+        """In short calls: each holds a snapshot, for which the state keeps what closes meanwhile."""
+        ends = time.monotonic() + seconds
+        while True:
+            try:
+                self.db.execute("SELECT wmstream.wait($1, $2)", [result, WAIT])
+                return
+            except PgError as error:
+                if error.sqlstate != QUERY_CANCELED or time.monotonic() > ends:
+                    raise
 
     def worker(self):
         """The worker's process id; None if there is none."""
