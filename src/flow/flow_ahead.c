@@ -2,13 +2,13 @@
  * flow_ahead.c
  *	  Rows wait a little, so that the memory they will touch is there when their turn comes.
  *
- * In a state of millions of groups, or keys of DISTINCT, nearly every row touches one for the first time in its batch, and each such touch is a walk
- * through memory that no cache holds.  So rows of an operator with a large state gather in WMS_EXPECT_MAX places; when these are full,
- * the memory of all their groups is asked for at once, and then all of them go on into their groups.
+ * In a state of millions of groups, keys of sessions or of DISTINCT, nearly every row touches one for the first time in its batch, and
+ * each such touch is a walk through memory that no cache holds.  So rows of an operator with a large state gather in WMS_EXPECT_MAX
+ * places; when these are full, the memory of all their groups is asked for at once, and then all of them go on into their groups.
  *
- * What enters has passed the late test and is settled as far as its source is concerned; only the group is still to be touched.  Order
- * is kept.  Nothing waits beyond the end of the chunk (wms_flow_ahead_drain), nor when inputs run that read the operator's rows, so these, firings and
- * readers see whole groups.
+ * What enters has passed the late test and is settled as far as its source is concerned (but in sessions, where the chunk's end
+ * settles it); only the group is still to be touched.  Order is kept.  Nothing waits beyond the end of the chunk
+ * (wms_flow_ahead_drain), nor when inputs run that read the operator's rows: these, firings and readers see whole groups.
  *
  * The row's memory is gone when its turn comes, so the queue has its own copies: key and plain values in each place, other values in
  * one of two contexts that are used in turn for GENERATION_ROWS rows each; when one is reset, its rows have left long ago.
@@ -65,8 +65,7 @@ prepare_places(FlowAhead *ahead)
 static bool
 may_wait(const FlowOp *op)
 {
-	return (op->plan->kind == WMS_OP_AGGREGATE || op->plan->kind == WMS_OP_DEDUP) && !op->sessions && !op->retracts &&
-		!op->inputs[0]->reads_op;
+	return (op->plan->kind == WMS_OP_AGGREGATE || op->plan->kind == WMS_OP_DEDUP) && !op->retracts && !op->inputs[0]->reads_op;
 }
 
 /* In the flow's memory, when the inputs are there. */
@@ -141,13 +140,16 @@ take_turn(FlowOp *op, int place)
 {
 	FlowAhead  *ahead = op->ahead;
 	AheadRow   *row = &ahead->rows[place];
+	uint32		hash = ahead->expected[place].hash;
 
 	ahead->slot->tts_values = row->values;
 	ahead->slot->tts_isnull = row->isnull;
 	if (op->plan->kind == WMS_OP_DEDUP)
-		wms_flow_dedup_touch(op, &row->window, ahead->expected[place].hash, &row->key, ahead->slot);
+		wms_flow_dedup_touch(op, &row->window, hash, &row->key, ahead->slot);
+	else if (op->sessions)
+		wms_flow_session_touch(op, hash, &row->key, ahead->slot);
 	else
-		wms_flow_touch_group(op, &row->window, ahead->expected[place].hash, &row->key, ahead->slot);
+		wms_flow_touch_group(op, &row->window, hash, &row->key, ahead->slot);
 }
 
 /* All that wait go on; runs in memory that is reset often. */
@@ -155,6 +157,7 @@ void
 wms_flow_ahead_drain(FlowOp *op)
 {
 	FlowAhead  *ahead = op->ahead;
+	FlowRow    *fed = op->fed_row;
 	int			nrows;
 
 	if (ahead == NULL || ahead->nrows == 0)
@@ -162,8 +165,10 @@ wms_flow_ahead_drain(FlowOp *op)
 	nrows = ahead->nrows;
 	ahead->nrows = 0;
 	wms_state_expect(op->flow->store, ahead->expected, nrows);
+	op->fed_row = NULL;			/* that is another one: these tell their numbers */
 	for (int i = 0; i < nrows; i++)
 		take_turn(op, i);
+	op->fed_row = fed;
 }
 
 /* A row that passed the late test, with op->key; runs in the row's memory. */

@@ -301,6 +301,7 @@ extern void wms_flow_retire(FlowOp *op, WmsEntry *entry);
 extern void wms_flow_session_prepare(WmsFlow *flow, FlowOp *op);
 extern void wms_flow_session_encode(FlowOp *op, WmsEntry *entry, StringInfo value);
 extern void wms_flow_session_row(FlowOp *op, TupleTableSlot *slot);
+extern void wms_flow_session_touch(FlowOp *op, uint32 hash, StringInfo key, TupleTableSlot *slot);
 extern void wms_flow_session_settle(FlowOp *op);
 extern void wms_flow_session_fire(FlowOp *op, WmsTime now, WmsOutputMode mode);
 extern void wms_flow_session_encode_timer(WmsEntry *entry, StringInfo value, void *arg);

@@ -370,20 +370,17 @@ note_touched(FlowOp *op, WmsEntry *entry, Sessions *sessions)
 	MemoryContextSwitchTo(old);
 }
 
-void
-wms_flow_session_row(FlowOp *op, TupleTableSlot *slot)
+/* A row's session [t, t + gap) of its own into those of its key; key is packed, slot holds the row of the operator's input. */
+static void
+add_session(FlowOp *op, WmsWindow window, uint32 hash, StringInfo key, TupleTableSlot *slot)
 {
 	WmsBucketKey all = {op->plan->id, WMS_TIME_MIN, WMS_TIME_MAX};
-	uint32		hash = wms_flow_pack_key(op, slot);
-	WmsWindow	window;
 	WmsEntry   *entry;
 	Sessions   *sessions;
 	Session    *session;
 	int			i;
 
-	if (!row_window(op, slot, &window))
-		return;
-	entry = wms_state_get(op->flow->store, &all, hash, op->key.data, op->key.len, true);
+	entry = wms_state_get(op->flow->store, &all, hash, key->data, key->len, true);
 	sessions = sessions_of(op, entry);
 	note_touched(op, entry, sessions);
 	session = session_around(sessions, window.start, window.end);
@@ -404,6 +401,32 @@ wms_flow_session_row(FlowOp *op, TupleTableSlot *slot)
 		wms_flow_states_advance(op, session->states, slot);
 	if (op->has_kept)
 		keep_timed_row(op, entry, window.start, slot);
+}
+
+/* A row that has waited: it has a session, as it came. */
+void
+wms_flow_session_touch(FlowOp *op, uint32 hash, StringInfo key, TupleTableSlot *slot)
+{
+	WmsWindow	window;
+
+	if (row_window(op, slot, &window))
+		add_session(op, window, hash, key, slot);
+}
+
+void
+wms_flow_session_row(FlowOp *op, TupleTableSlot *slot)
+{
+	WmsWindow	all = {WMS_TIME_MIN, WMS_TIME_MAX};
+	WmsWindow	window;
+	uint32		hash;
+
+	if (!row_window(op, slot, &window))
+		return;
+	hash = wms_flow_pack_key(op, slot);
+	if (op->looks_ahead && !op->flow->single)
+		wms_flow_ahead_add(op, &all, hash, slot);
+	else
+		add_session(op, window, hash, &op->key, slot);
 }
 
 /* ---------------------------------------------------------------- kept rows of some sessions only */
