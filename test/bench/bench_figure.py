@@ -107,11 +107,24 @@ def table(figures):
         yield "  ".join(cell.rjust(width) if flush else cell.ljust(width) for cell, width, flush in zip(row, widths, right)).rstrip()
 
 
-def write(figures, settings, idle):
-    """The results of a whole run, as a file of the day; its name."""
+def figures_of_today(name, machine, settings):
+    """What a run of today on the same machine with the same settings has left in the file."""
+    try:
+        with open(name, encoding="utf-8") as file:
+            content = json.load(file)
+    except (FileNotFoundError, ValueError):
+        return []
+    return content["figures"] if (content["machine"], content["settings"]) == (machine, settings) else []
+
+
+def write(figures, settings):
+    """Enters a case's figures into the results of the day, in place of older ones of that case; the file's name."""
     os.makedirs(RESULTS, exist_ok=True)
     name = os.path.join(RESULTS, time.strftime("%Y-%m-%d") + ".json")
-    content = {"machine": bench_machine.description(), "settings": settings, "idle": rounded(idle), "figures": [f.entry() for f in figures]}
+    machine, cases = bench_machine.description(), {f.case for f in figures}
+    kept = [entry for entry in figures_of_today(name, machine, settings) if entry["case"] not in cases]
+    entries = sorted(kept + [f.entry() for f in figures], key=lambda entry: entry["case"])
+    content = {"machine": machine, "settings": settings, "idle": min(entry["idle"] for entry in entries), "figures": entries}
     with open(name, "w", encoding="utf-8") as file:
         json.dump(content, file, indent=1)
         file.write("\n")
