@@ -56,8 +56,10 @@ sub beginnings
 	return (scalar @worker, scalar @followers);
 }
 
+# It is not given away twice from the same position, so it must have moved on since the last time.
 sub fall_behind
 {
+	consumes($node, $db, 'late');
 	$node->safe_psql($db, q{SELECT wmstream.pause('late')});
 	becomes($node, $db, 'late', 'paused');
 	write_rows(5);
