@@ -56,8 +56,6 @@ typedef enum WmsStatus
 } WmsStatus;
 
 extern const char *wms_status_name(WmsStatus status);
-/* ERROR if there is no such status. */
-extern WmsStatus wms_status_by_name(const char *name);
 
 /*
  * Existing rows of the sources that a stream is to take in before it goes on with what is written.  A stream with one of the
@@ -107,6 +105,7 @@ typedef struct WmsStreamDef
 	bool		foreign;		/* made in another cluster or database: restored */
 	bool		reads_queues;	/* its sources are queue tables */
 	WmsSeen    *begins_after;	/* then: what had committed when it was made */
+	char	   *damage;			/* a value that nothing can be done with: failed, for that reason; NULL: none */
 	bool		uncommitted;	/* the row was written by the reader's own transaction */
 } WmsStreamDef;
 
@@ -117,7 +116,7 @@ wms_fill_pending(const WmsStreamDef *def)
 	return def->fill == WMS_FILL_BEGINNING || def->fill == WMS_FILL_RESYNC;
 }
 
-/* All streams of this database, or one (NULL if there is none), as of now, whatever the transaction's snapshot.
+/* All streams of this database, or one (NULL if there is none; ERROR if its row is damaged), as of now, whatever the transaction's snapshot.
  * Inside a transaction; result in the current context. */
 extern List *wms_registry_streams(void);
 extern WmsStreamDef *wms_registry_stream(Oid stream);

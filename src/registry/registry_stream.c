@@ -122,28 +122,20 @@ wms_status_name(WmsStatus status)
 	return status_names[status];
 }
 
-/* Position of name in names; a name that is not there was put into the table by hand. */
+/* Position of name in names; a name that is not there was put into the table by hand: 0, and *damage says so. */
 static int
-index_of(const char *name, const char *const *names, int nnames)
+index_of(const char *name, const char *const *names, int nnames, char **damage)
 {
 	for (int i = 0; i < nnames; i++)
 	{
 		if (strcmp(name, names[i]) == 0)
 			return i;
 	}
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("wmstream.stream holds an unknown value \"%s\"", name)));
-	return -1;
+	*damage = psprintf("wmstream.stream holds an unknown value \"%s\"", name);
+	return 0;
 }
 
-#define INDEX_OF(name, names) index_of(name, names, lengthof(names))
-
-WmsStatus
-wms_status_by_name(const char *name)
-{
-	return (WmsStatus) INDEX_OF(name, status_names);
-}
+#define INDEX_OF(name, names) index_of(name, names, lengthof(names), &def->damage)
 
 /* ---------------------------------------------------------------- a row as a struct */
 
@@ -230,7 +222,7 @@ def_from_tuple(HeapTuple tuple, TupleDesc desc)
 	def->made_result = DatumGetBool(VALUE(COLUMN_MADE_RESULT));
 	def->has_key = DatumGetBool(VALUE(COLUMN_HAS_KEY));
 	def->key_columns = ISNULL(COLUMN_KEY_COLUMNS) ? NIL : attribute_list(VALUE(COLUMN_KEY_COLUMNS));
-	def->status = wms_status_by_name(TEXT(COLUMN_STATUS));
+	def->status = (WmsStatus) INDEX_OF(TEXT(COLUMN_STATUS), status_names);
 	def->reason = TEXT(COLUMN_REASON);
 	def->since = DatumGetTimestampTz(VALUE(COLUMN_SINCE));
 	def->timezone = TEXT(COLUMN_TIMEZONE);
@@ -249,6 +241,11 @@ def_from_tuple(HeapTuple tuple, TupleDesc desc)
 	def->reads_queues = !ISNULL(COLUMN_BEGINS_AFTER);
 	if (def->reads_queues)
 		def->begins_after = wms_seen_from_datum(VALUE(COLUMN_BEGINS_AFTER));
+	if (def->damage)
+	{
+		def->status = WMS_FAILED;
+		def->reason = def->damage;
+	}
 	def->uncommitted = TransactionIdIsCurrentTransactionId(HeapTupleHeaderGetXmin(tuple->t_data));
 	pfree(values);
 	pfree(isnull);
@@ -445,6 +442,16 @@ find_row(Relation rel, AttrNumber column, Oid value)
 	return tuple;
 }
 
+static void
+refuse_damaged(const WmsStreamDef *def)
+{
+	ereport(ERROR,
+			(errcode(ERRCODE_DATA_CORRUPTED),
+			 errmsg("%s", def->damage),
+			 errdetail("It stands in the row of the stream with result table %u.", def->stream),
+			 errhint("A superuser can put it right with UPDATE wmstream.stream.")));
+}
+
 static WmsStreamDef *
 read_one(AttrNumber column, Oid value)
 {
@@ -461,6 +468,8 @@ read_one(AttrNumber column, Oid value)
 		heap_freetuple(tuple);
 	}
 	table_close(rel, AccessShareLock);
+	if (def && def->damage)
+		refuse_damaged(def);
 	return def;
 }
 
@@ -725,6 +734,8 @@ wms_registry_transition(Oid stream, WmsStatus to, const char *reason)
 	WmsStreamDef *def = def_from_tuple(old, RelationGetDescr(rel));
 	Row			row;
 
+	if (def->damage)
+		refuse_damaged(def);
 	check_transition(stream, def->status, to);
 	memset(&row, 0, sizeof(row));
 	put_status(&row, to, reason, def->status != to);

@@ -107,7 +107,7 @@ since_when(const WmsStreamDef *def, TimestampTz since)
 	if (!WmsTimeIsFinite(since))
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
-				 errmsg("a stream cannot be rebuilt since infinity"),
+				 errmsg("a stream cannot be rebuilt since %s", TIMESTAMP_IS_NOBEGIN(since) ? "-infinity" : "infinity"),
 				 errhint("Give a time, or leave it out to rebuild all that the sources have rows of.")));
 	if (def->output_mode == WMS_COMPLETE || plan->shown_time.kind == WMS_SHOWN_NONE)
 		ereport(ERROR,
@@ -155,6 +155,26 @@ tell_readers(const WmsStreamDef *def)
 				 errhint("Rebuild what reads this stream with wmstream.resync() after it.")));
 }
 
+/* Rows that are gone cannot be read again. */
+static void
+tell_of_trimmed(const WmsStreamDef *def)
+{
+	List	   *reads = def->reads_queues ? wms_definition_reads(def->view) : NIL;
+	ListCell   *lc;
+
+	foreach(lc, reads != NIL ? wms_queues() : NIL)
+	{
+		const WmsQueueDef *queue = lfirst(lc);
+
+		if (!queue->trim || !list_member_oid(reads, queue->queue))
+			continue;
+		ereport(NOTICE,
+				(errmsg("rows of queue \"%s\" that its streams have had may be gone", get_rel_name(queue->queue)),
+				 errdetail("The result is rebuilt from those that are there. What it shows of the time before the earliest of them stays."),
+				 errhint("With trim off (wmstream.set_trim) a queue keeps its rows.")));
+	}
+}
+
 Datum
 wms_sql_resync(PG_FUNCTION_ARGS)
 {
@@ -179,6 +199,7 @@ wms_sql_resync(PG_FUNCTION_ARGS)
 	wms_registry_transition(def->stream, WMS_RUNNING, NULL);
 	def = wms_registry_stream(def->stream);
 	tell_readers(def);
+	tell_of_trimmed(def);
 	def->fill = WMS_FILL_RESYNC;
 	def->fill_since = since;
 	def->fill_began = 0;
@@ -262,6 +283,15 @@ reason_of(const WmsStreamDef *def, WmsSharedStream *slot)
 	return def->reason ? def->reason : NULL;
 }
 
+/* The same of one that has not come to run, which may be for want of a process or a place. */
+static char *
+why_not(const WmsStreamDef *def, WmsSharedStream *slot)
+{
+	char	   *reason = reason_of(def, slot);
+
+	return reason ? reason : wms_face_reason(def);
+}
+
 /* ERROR if the stream is in a state from which only a user can help it. */
 static void
 check_can_go_on(const Wait *wait, const WmsStreamDef *def, WmsSharedStream *slot)
@@ -290,7 +320,7 @@ give_up(const Wait *wait, const WmsStreamDef *def, WmsSharedStream *slot)
 {
 	XLogRecPtr	done = slot ? pg_atomic_read_u64(&slot->done_lsn) : InvalidXLogRecPtr;
 	WmsStatus	status = slot ? (WmsStatus) pg_atomic_read_u32(&slot->status) : WMS_STARTING;
-	char	   *reason = wait->may_see ? reason_of(def, slot) : NULL;
+	char	   *reason = wait->may_see ? why_not(def, slot) : NULL;
 	char	   *position = done == InvalidXLogRecPtr ? pstrdup("It has read nothing yet.") :
 		done >= wait->lsn ? pstrdup("It has not applied the last command yet.") :
 		psprintf("It is done with all before %X/%X, %llu bytes short.",
@@ -299,7 +329,7 @@ give_up(const Wait *wait, const WmsStreamDef *def, WmsSharedStream *slot)
 	ereport(ERROR,
 			(errcode(ERRCODE_QUERY_CANCELED),
 			 errmsg("timeout while waiting for stream \"%s\"", get_rel_name(wait->stream)),
-			 reason ? errdetail("The stream is %s: %s. %s", wms_status_name(status), reason, position)
+			 reason ? errdetail("The stream is %s: %s%s %s", wms_status_name(status), reason, reason[strlen(reason) - 1] == '.' ? "" : ".", position)
 			 : errdetail("The stream is %s. %s", wms_status_name(status), position),
 			 errhint("Wait again, perhaps with a longer timeout.")));
 }

@@ -72,4 +72,7 @@ extern void wms_face_plan_query(const Query *query, const char *text);
 extern List *wms_face_stars(Node *raw);
 extern void wms_face_hide(Query *query, List *stars, const char *text);
 
+/* ---- sqlface_views.c: why the stream does not run, as the view streams says; NULL: nothing is said. */
+extern char *wms_face_reason(const WmsStreamDef *def);
+
 #endif							/* WMS_SQLFACE_INTERNAL_H */

@@ -30,6 +30,7 @@
 #include "shared/shared.h"
 #include "state/state.h"
 #include "source/source.h"
+#include "sqlface/sqlface_internal.h"
 
 PG_FUNCTION_INFO_V1(wms_sql_streams);
 PG_FUNCTION_INFO_V1(wms_sql_stat_streams);
@@ -355,6 +356,17 @@ reason_of(const WmsStreamDef *def, const LiveStream *live, WmsStatus status)
 	if (status == WMS_STARTING && live->has_worker && !live->in_shared && wms_stream_slots_free() == 0)
 		return psprintf("all %d places for streams are in use: raise wmstream.max_streams, or drop a stream", wms_shared->nstreams);
 	return def->reason;
+}
+
+char *
+wms_face_reason(const WmsStreamDef *def)
+{
+	LiveStream	live;
+	const char *reason;
+
+	look_at(def, &live);
+	reason = reason_of(def, &live, status_of(def, &live));
+	return reason ? pstrdup(reason) : NULL;
 }
 
 static void

@@ -17,7 +17,8 @@
  * middle begins again, too, when it goes on.
  *
  * What is deleted in 2.  A stream that starts from the beginning has written nothing before its first attempt, so nothing is; later
- * attempts, and resync, delete results of the time that is rebuilt: from since on, or from the earliest existing row on.
+ * attempts, and resync, delete results of the time that is rebuilt: from since on, or from the earliest existing row on; over queues that lose
+ * their rows by themselves never from before the earliest row.
  * Where the result does not show the time of its rows, it is deleted whole.
  */
 #include "postgres.h"
@@ -229,6 +230,21 @@ refuse_to_guess(const WmsRunner *runner)
 			 errhint("wmstream.resync() empties the table and fills it again; save rows that are not the stream's.")));
 }
 
+static bool
+reads_trimmed(const WmsRunner *runner)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_queues())
+	{
+		const WmsQueueDef *queue = lfirst(lc);
+
+		if (queue->trim && list_member_oid(runner->sources, queue->queue))
+			return true;
+	}
+	return false;
+}
+
 static void
 take_away(WmsRunner *runner)
 {
@@ -236,6 +252,9 @@ take_away(WmsRunner *runner)
 	bool		shown = wms_flow_plan(runner->flow)->shown_time.kind != WMS_SHOWN_NONE;
 	WmsTime		since = def->fill_since != WMS_TIME_MIN ? def->fill_since : wms_fill_earliest(runner->fill_rows);
 
+	/* results of rows that a queue has lost by itself cannot be made again: they stay */
+	if (def->reads_queues && wms_fill_earliest(runner->fill_rows) > since && reads_trimmed(runner))
+		since = wms_fill_earliest(runner->fill_rows);
 	if ((def->fill == WMS_FILL_BEGINNING && def->fill_began == 0) || def->output_mode == WMS_COMPLETE)
 		return;
 	if (!shown && def->fill == WMS_FILL_BEGINNING && !def->made_result)
@@ -270,6 +289,8 @@ begin_anew(WmsRunner *runner)
 	beginning.watermark = beginning.gone_upto = WMS_TIME_MIN;
 	for (int i = 0; i < WMS_MAX_SOURCES; i++)
 		beginning.max_time[i] = WMS_TIME_MIN;
+	if (runner->progress.seen)
+		pfree(runner->progress.seen);
 	runner->progress = runner->work = beginning;
 	runner->has_position = true;
 	wms_registry_set_fill(runner->stream, runner->def->fill, GetCurrentTransactionStartTimestamp(), NULL);

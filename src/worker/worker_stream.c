@@ -353,6 +353,7 @@ static void
 learn_position(WmsRunner *runner)
 {
 	WmsSeen    *seen = runner->def->begins_after;
+	WmsSeen    *former = runner->progress.seen;
 	MemoryContext old;
 
 	if (wms_state_read_progress(runner->stream, GetActiveSnapshot(), &runner->progress))
@@ -366,6 +367,8 @@ learn_position(WmsRunner *runner)
 		runner->progress.seen = wms_seen_copy(seen);
 		runner->has_position = true;
 		MemoryContextSwitchTo(old);
+		if (former)
+			pfree(former);
 	}
 	runner->work = runner->progress;
 }
@@ -395,6 +398,7 @@ copy_def(const WmsStreamDef *def, MemoryContext context)
 	*copy = *def;
 	copy->key_columns = list_copy(def->key_columns);
 	copy->begins_after = def->begins_after ? wms_seen_copy(def->begins_after) : NULL;
+	copy->damage = def->damage ? pstrdup(def->damage) : NULL;
 	copy->reason = def->reason ? pstrdup(def->reason) : NULL;
 	copy->filled = def->filled ? pstrdup(def->filled) : NULL;
 	copy->timezone = def->timezone ? pstrdup(def->timezone) : NULL;

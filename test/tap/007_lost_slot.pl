@@ -115,5 +115,12 @@ foreach my $stream ('copy', 'twin', 'later', 'newest')
 	is_sql($node, $db, "SELECT string_agg(id::text, ',' ORDER BY id) FROM $stream", '1,2,3,4,5', "rebuilt, $stream has each row once");
 }
 
+# ---- DROP EXTENSION takes mark and slot along
+
+$node->safe_psql($db, 'DROP EXTENSION wmstream CASCADE');
+is_sql($node, 'postgres', mark_of($db), '', 'DROP EXTENSION takes the mark along');
+no_slot($node, '... and the slot');
+no_worker($node, $db, '... and the worker');
+
 $node->stop;
 done_testing();
