@@ -53,7 +53,7 @@ typedef enum WmsChangeKind
 	WMS_CHANGE_TRUNCATE
 } WmsChangeKind;
 
-/* One change, valid until the next call of wms_batch_next.  An update that moves a row between partitions is an UPDATE. */
+/* One change, valid until the next call of wms_batch_next (but see fleeting).  An update that moves a row between partitions is an UPDATE. */
 typedef struct WmsChange
 {
 	WmsChangeKind kind;
@@ -62,6 +62,7 @@ typedef struct WmsChange
 	HeapTupleData old;			/* UPDATE, DELETE: the old row, whole under REPLICA IDENTITY FULL; t_data NULL if it was not logged */
 	bool		old_is_key;		/* old has only the columns of the replica identity, others stand as NULL */
 	bool		partial;		/* TRUNCATE of partitions, not of the table itself */
+	bool		fleeting;		/* read from a file: the rows' bytes go with the next call; others stay while the batch is read */
 	bool		missing_toast;	/* a toasted value of tuple could not be had (unchanged by an UPDATE without REPLICA IDENTITY
 								 * FULL, or the row is too large to be flat): it stands as NULL */
 	XLogRecPtr	end_lsn;		/* end of the commit record of its transaction: the stream's position after it; of a queue: invalid */

@@ -43,6 +43,8 @@ struct WmsBatchRows
 	/* reading */
 	int64		at;				/* part */
 	uint64		offset;			/* in its store */
+	const char *span;			/* records before offset that lie in memory and are to be read first; */
+	const char *span_end;		/* equal: there are none */
 };
 
 WmsBatch *
@@ -221,6 +223,7 @@ wms_batch_rewind(WmsBatch *batch, XLogRecPtr after)
 			high = mid;
 	}
 	rows->at = low;
+	rows->span = rows->span_end = NULL;
 	if (low < rows->nparts)
 		rows->offset = rows->parts[low].from;
 }
@@ -229,6 +232,7 @@ void
 wms_batch_skip(WmsBatch *batch)
 {
 	batch->rows->at = batch->rows->nparts;
+	batch->rows->span = batch->rows->span_end = NULL;
 }
 
 static inline void
@@ -240,12 +244,12 @@ set_tuple(HeapTuple tuple, Oid relid, uint32 len, char *bytes)
 	tuple->t_data = len > 0 ? (HeapTupleHeader) bytes : NULL;
 }
 
-bool
-wms_batch_next(WmsBatch *batch, WmsChange *change)
+/* The next record when the span is used up; NULL: there is none. */
+static const WmsRecord *
+beyond_span(struct WmsBatchRows *rows, bool *fleeting)
 {
-	struct WmsBatchRows *rows = batch->rows;
 	Part	   *part;
-	const WmsRecord *record;
+	uint64		from;
 
 	while (rows->at < rows->nparts && rows->offset >= rows->parts[rows->at].to)
 	{
@@ -253,10 +257,35 @@ wms_batch_next(WmsBatch *batch, WmsChange *change)
 			rows->offset = rows->parts[rows->at].from;
 	}
 	if (rows->at >= rows->nparts)
-		return false;
-
+		return NULL;
 	part = &rows->parts[rows->at];
-	record = wms_stage_read(part->stage, &rows->offset);
+	from = rows->offset;
+	rows->span = wms_stage_span(part->stage, &rows->offset, part->to);
+	*fleeting = rows->span == NULL;
+	if (*fleeting)
+	{
+		rows->span_end = NULL;
+		return wms_stage_read(part->stage, &rows->offset);
+	}
+	rows->span_end = rows->span + (rows->offset - from);
+	return (const WmsRecord *) rows->span;
+}
+
+bool
+wms_batch_next(WmsBatch *batch, WmsChange *change)
+{
+	struct WmsBatchRows *rows = batch->rows;
+	const WmsRecord *record = (const WmsRecord *) rows->span;
+	const Part *part;
+
+	change->fleeting = false;
+	if (rows->span == rows->span_end)
+		record = beyond_span(rows, &change->fleeting);
+	if (record == NULL)
+		return false;
+	if (!change->fleeting)
+		rows->span += wms_record_size(record->new_len, record->old_len);
+	part = &rows->parts[rows->at];
 	change->kind = (WmsChangeKind) record->kind;
 	change->shape = record->shape;
 	change->missing_toast = record->missing_toast;

@@ -41,6 +41,17 @@ extern bool wms_stage_has(const WmsStage *stage, Oid relid);	/* rows of this tab
  * that are not false.
  */
 extern WmsRecord *wms_stage_append(WmsStage *stage, const WmsRowShape *shape, uint32 new_len, uint32 old_len);
+static inline Size
+wms_record_size(uint32 new_len, uint32 old_len)
+{
+	return MAXALIGN(sizeof(WmsRecord)) + MAXALIGN((Size) new_len) + MAXALIGN((Size) old_len);
+}
+
+/*
+ * The records from *offset on, and at most up to upto, that lie in memory one behind the other; *offset moves behind them.  NULL: the
+ * next one is in the file.  Valid until the next append to any store.
+ */
+extern const char *wms_stage_span(WmsStage *stage, uint64 *offset, uint64 upto);
 /* Reads the record at *offset and moves *offset behind it.  The result is valid until the next read from or append to any store. */
 extern const WmsRecord *wms_stage_read(WmsStage *stage, uint64 *offset);
 /* Where the rows of a record lie. */

@@ -273,12 +273,6 @@ add_chunk(WmsStage *stage, Size needed)
 		stage->chunk_size *= 2;
 }
 
-static inline Size
-record_size(uint32 new_len, uint32 old_len)
-{
-	return MAXALIGN(sizeof(WmsRecord)) + MAXALIGN((Size) new_len) + MAXALIGN((Size) old_len);
-}
-
 static void
 note_relation(WmsStage *stage, Oid relid)
 {
@@ -298,7 +292,7 @@ wms_stage_has(const WmsStage *stage, Oid relid)
 WmsRecord *
 wms_stage_append(WmsStage *stage, const WmsRowShape *shape, uint32 new_len, uint32 old_len)
 {
-	Size		size = record_size(new_len, old_len);
+	Size		size = wms_record_size(new_len, old_len);
 	Chunk	   *chunk = stage->last;
 	WmsRecord  *record;
 
@@ -354,7 +348,7 @@ read_from_file(WmsStage *stage, uint64 offset)
 
 	seek_file(stage, offset);
 	read_file(stage, &head, sizeof(WmsRecord));
-	size = record_size(head.new_len, head.old_len);
+	size = wms_record_size(head.new_len, head.old_len);
 	ensure_buffer(stage, size);
 	memcpy(stage->buffer, &head, sizeof(WmsRecord));
 	read_file(stage, stage->buffer + sizeof(WmsRecord), size - sizeof(WmsRecord));
@@ -375,6 +369,21 @@ find_chunk(WmsStage *stage, uint64 offset)
 	return chunk;
 }
 
+const char *
+wms_stage_span(WmsStage *stage, uint64 *offset, uint64 upto)
+{
+	Chunk	   *chunk;
+	const char *span;
+
+	Assert(*offset < upto && upto <= stage->end);
+	if (*offset < stage->file_end)
+		return NULL;
+	chunk = find_chunk(stage, *offset);
+	span = ChunkData(chunk) + (*offset - chunk->start);
+	*offset = Min(upto, chunk->start + chunk->used);
+	return span;
+}
+
 const WmsRecord *
 wms_stage_read(WmsStage *stage, uint64 *offset)
 {
@@ -389,6 +398,6 @@ wms_stage_read(WmsStage *stage, uint64 *offset)
 
 		record = (const WmsRecord *) (ChunkData(chunk) + (*offset - chunk->start));
 	}
-	*offset += record_size(record->new_len, record->old_len);
+	*offset += wms_record_size(record->new_len, record->old_len);
 	return record;
 }
