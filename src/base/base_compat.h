@@ -57,6 +57,13 @@
 #define WmsCheckPerms(rtable, perminfos) ExecCheckRTPerms(rtable, true)
 #endif
 
+/* Where a column begins in rows without NULLs, as far as that is known (-1: not), stands in the compact form of the attribute from 18 on. */
+#if PG_VERSION_NUM >= 180000
+#define WmsCachedOffset(desc, i) (TupleDescCompactAttr(desc, i)->attcacheoff)
+#else
+#define WmsCachedOffset(desc, i) (TupleDescAttr(desc, i)->attcacheoff)
+#endif
+
 /* Wait events of extensions have names of their own from 17 on. */
 #if PG_VERSION_NUM >= 170000
 #define WMS_WAIT_EVENT(name) WaitEventExtensionNew(name)

@@ -27,6 +27,7 @@ int			wms_lock_timeout = 100;
 int			wms_batch_memory = 65536;
 bool		wms_force_kept_arguments = false;
 bool		wms_force_planned_feed = false;
+bool		wms_force_row_feed = false;
 int			wms_look_ahead_from = 16384;
 int			wms_due_rows = 65536;
 char	   *wms_test_point = NULL;
@@ -120,6 +121,12 @@ define_developer_settings(void)
 							 "Developer: runs every query over a batch through the executor.",
 							 NULL,
 							 &wms_force_planned_feed, false,
+							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("wmstream.force_row_feed",
+							 "Developer: feeds rows one by one, never many at a time.",
+							 NULL,
+							 &wms_force_row_feed, false,
 							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("wmstream.look_ahead_from",

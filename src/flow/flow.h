@@ -4,6 +4,7 @@
  *
  * flow_build.c      from WmsStreamPlan to running operators
  * flow_source.c     watermark operator: event times, rows without one, source maxima; raw and direct feeds
+ * flow_vector.c     direct feeds, many rows at a time
  * flow_shape.c      rows that were written in another layout than the table has now
  * flow_change.c     rows of sources that were changed or deleted: an error, or taken back
  * flow_group.c      operators that collect rows into groups: windows, late tests

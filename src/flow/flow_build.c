@@ -97,6 +97,8 @@ prepare_direct(FlowInput *input, TupleDesc set_desc, ExprContext *row)
 	TupleDesc	desc = ExecTypeFromTL(targets);
 	TupleTableSlot *slot = MakeSingleTupleTableSlot(desc, &TTSOpsVirtual);
 
+	input->targets = targets;
+	input->quals = quals;
 	/* as if it were the plan of one scan: all Vars are of the row set */
 	if (quals)
 		input->qual = ExecInitQual(make_ands_implicit((Expr *) quals), NULL);
@@ -388,6 +390,7 @@ wms_flow_build(const WmsStreamDef *def, MemoryContext parent)
 	flow->final = make_input(flow, flow->plan->final, NULL, 0);
 	note_buffered(flow, flow->final);
 	note_readers(flow, flow->final->query);
+	wms_flow_vector_prepare(flow);
 	if (flow->plan->shown_query)
 		flow->shown = wms_query_make(flow->plan->shown_query, flow->env);
 	note_readers(flow, flow->shown);

@@ -98,6 +98,7 @@ wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryCont
 		if (flow->ops[i].join)
 			wms_flow_join_begin(&flow->ops[i]);
 	}
+	wms_flow_vector_begin(flow);
 	memset(flow->source_had_rows, 0, sizeof(flow->source_had_rows));
 	progress->nsources = flow->plan->nsources;
 	begin_sets(flow);

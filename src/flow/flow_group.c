@@ -71,12 +71,14 @@ static void
 prepare_kept_rows(FlowOp *op)
 {
 	WmsOpPlan  *plan = op->plan;
-	int			first = plan->kind == WMS_OP_COLLECT ? 0 : plan->nkeys;
 
+	op->first_kept = plan->kind == WMS_OP_COLLECT ? 0 : plan->nkeys;
 	op->nkept_columns = plan->kind == WMS_OP_COLLECT ? plan->out_desc->natts : plan->kept_desc->natts - 2;
 	op->kept_row_desc = CreateTemplateTupleDesc(op->nkept_columns);
 	for (int i = 0; i < op->nkept_columns; i++)
-		TupleDescCopyEntry(op->kept_row_desc, i + 1, plan->input_desc, first + i + 1);
+		TupleDescCopyEntry(op->kept_row_desc, i + 1, plan->input_desc, op->first_kept + i + 1);
+	op->kept_values = palloc0(sizeof(Datum) * Max(op->nkept_columns, 1));
+	op->kept_isnull = palloc0(sizeof(bool) * Max(op->nkept_columns, 1));
 	initStringInfo(&op->kept_row);
 }
 
@@ -151,17 +153,21 @@ wms_flow_gone(FlowOp *op, WmsTime end)
 	return end <= flow->progress->gone_upto || wms_time_add(end, flow->def->lateness_us) <= w;
 }
 
-/* Where rows may be taken back, one more byte says whether this is one that is. */
+/* values: of the columns that are kept.  Where rows may be taken back, one more byte says whether this is one that is. */
 void
-wms_flow_keep_row(FlowOp *op, WmsEntry *entry, TupleTableSlot *slot, bool retract)
+wms_flow_keep_values(FlowOp *op, WmsEntry *entry, const Datum *values, const bool *isnull, bool retract)
 {
-	int			first = op->plan->kind == WMS_OP_COLLECT ? 0 : op->plan->nkeys;
-
 	resetStringInfo(&op->kept_row);
-	wms_pack(&op->kept_row, op->kept_row_desc, slot->tts_values + first, slot->tts_isnull + first);
+	wms_pack(&op->kept_row, op->kept_row_desc, values, isnull);
 	if (op->retracts)
 		appendStringInfoCharMacro(&op->kept_row, retract);
 	wms_state_keep(op->flow->store, entry, op->kept_row.data, op->kept_row.len);
+}
+
+void
+wms_flow_keep_row(FlowOp *op, WmsEntry *entry, TupleTableSlot *slot, bool retract)
+{
+	wms_flow_keep_values(op, entry, slot->tts_values + op->first_kept, slot->tts_isnull + op->first_kept, retract);
 }
 
 /* The source row that a row of the operator's input stands for; NULL: none. */
@@ -207,40 +213,47 @@ is_taken_back(FlowOp *op, TupleTableSlot *slot)
  * The entry of a group, made if it is not there.  Few groups get most rows: those found lately are remembered by their hash, which
  * spares the walk through the store.  Entries stay where they are until the batch ends.
  */
-static WmsEntry *
-group_entry(FlowOp *op, const WmsWindow *window, uint32 hash, StringInfo key)
+static inline WmsEntry *
+group_entry(FlowOp *op, const WmsWindow *window, uint32 hash, const char *key, uint32 key_len)
 {
-	FlowRecent *recent = &op->recent[hash % FLOW_RECENT];
+	FlowRecent *recent = &op->recent[(hash ^ (uint32) ((uint64) window->end >> 20)) % FLOW_RECENT];
 	WmsEntry   *entry = recent->entry;
 	WmsBucketKey bucket = {op->plan->id, window->start, window->end};
 
 	if (recent->batch == op->flow->batches && recent->hash == hash && entry->bucket.end == window->end &&
-		entry->bucket.start == window->start && !entry->removed && entry->key_len == (uint32) key->len &&
-		wms_bytes_same(entry->key, key->data, entry->key_len))
+		entry->bucket.start == window->start && !entry->removed && entry->key_len == key_len &&
+		wms_bytes_same(entry->key, key, key_len))
 		return entry;
-	entry = wms_state_get(op->flow->store, &bucket, hash, key->data, key->len, true);
+	entry = wms_state_get(op->flow->store, &bucket, hash, key, key_len, true);
 	recent->batch = op->flow->batches;
 	recent->hash = hash;
 	recent->entry = entry;
 	return entry;
 }
 
-/* One row into its group, made if it is not there; key is packed, slot holds the row of the operator's input. */
-void
-wms_flow_touch_group(FlowOp *op, const WmsWindow *window, uint32 hash, StringInfo key, TupleTableSlot *slot)
+/* The group that a row goes into, made if it is not there, with its states at work. */
+WmsEntry *
+wms_flow_group(FlowOp *op, const WmsWindow *window, uint32 hash, const char *key, uint32 key_len)
 {
-	WmsEntry   *entry = group_entry(op, window, hash, key);
+	WmsEntry   *entry = group_entry(op, window, hash, key, key_len);
 
 	if (entry->is_new && entry->flags == 0 && wms_flow_came_late(op, window->end))
 		entry->flags = WMS_ENTRY_UNSHOWN;
 	entry->flags |= WMS_ENTRY_PENDING;
+	if (op->has_states && entry->work == NULL)
+		entry->work = entry->is_new ? wms_flow_states_new(op)
+			: wms_flow_states_load(op, entry->value, entry->value_len);
+	return entry;
+}
+
+/* One row into its group; key is packed, slot holds the row of the operator's input. */
+void
+wms_flow_touch_group(FlowOp *op, const WmsWindow *window, uint32 hash, StringInfo key, TupleTableSlot *slot)
+{
+	WmsEntry   *entry = wms_flow_group(op, window, hash, key->data, key->len);
+
 	if (op->has_states)
-	{
-		if (entry->work == NULL)
-			entry->work = entry->is_new ? wms_flow_states_new(op)
-				: wms_flow_states_load(op, entry->value, entry->value_len);
 		wms_flow_states_advance(op, entry->work, slot);
-	}
 	if (op->has_kept)
 		wms_flow_keep_row(op, entry, slot, false);
 }
@@ -287,23 +300,59 @@ wms_flow_ready_window(FlowOp *op, Datum value, bool isnull, WmsWindow *window)
 }
 
 /*
- * The first window of a time.  Rows mostly come to the window that the last one came to, which is tried first: finding a place on the
- * grid takes several divisions.
+ * The first window of a time.  Rows mostly come to one of the two windows that the last ones came to, which are tried first: finding a
+ * place on the grid takes several divisions.
  */
 static bool
 first_window(FlowOp *op, WmsTime time, WmsWindow *window)
 {
 	const WmsWindowSpec *spec = &op->plan->window;
 
-	if (spec->size == spec->slide && time >= op->last_window.start && time < op->last_window.end)
+	if (spec->size == spec->slide)
 	{
-		*window = op->last_window;
-		return true;
+		WmsWindow	former = op->former_window;
+
+		if (time >= op->last_window.start && time < op->last_window.end)
+		{
+			*window = op->last_window;
+			return true;
+		}
+		op->former_window = op->last_window;
+		if (time >= former.start && time < former.end)
+		{
+			*window = op->last_window = former;
+			return true;
+		}
 	}
 	if (!wms_window_first(spec, time, window))
 		return false;
 	op->last_window = *window;
 	return true;
+}
+
+/*
+ * The first bucket of a row whose operator makes the windows itself, by its time; false: it is in none.  Then wms_flow_next_window gives
+ * the others.
+ */
+bool
+wms_flow_first_window(FlowOp *op, WmsTime time, WmsWindow *window)
+{
+	if (!WmsTimeIsFinite(time))
+		return false;
+	if (op->panes)
+	{
+		wms_flow_pane_bucket(op, time, window);
+		return true;
+	}
+	return first_window(op, time, window);
+}
+
+bool
+wms_flow_next_window(FlowOp *op, WmsTime time, WmsWindow *window)
+{
+	const WmsWindowSpec *spec = &op->plan->window;
+
+	return !op->panes && spec->size != spec->slide && wms_window_next(spec, time, window);
 }
 
 static void
@@ -326,19 +375,11 @@ group_row(FlowOp *op, TupleTableSlot *slot)
 		if (slot->tts_isnull[plan->time_column - 1])
 			return;
 		time = DatumGetTimestampTz(slot->tts_values[plan->time_column - 1]);
-		if (!WmsTimeIsFinite(time))
-			return;
-		if (op->panes)
-		{
-			wms_flow_pane_bucket(op, time, &window);
-			add_to_group(op, &window, hash, slot);
-			return;
-		}
-		if (!first_window(op, time, &window))
+		if (!wms_flow_first_window(op, time, &window))
 			return;
 		do
 			add_to_group(op, &window, hash, slot);
-		while (plan->window.size != plan->window.slide && wms_window_next(&plan->window, time, &window));
+		while (wms_flow_next_window(op, time, &window));
 	}
 }
 

@@ -53,7 +53,9 @@ typedef struct FlowInput
 	bool		reads_op;		/* reads rows of operators: */
 	Bitmapset  *ops;			/* these */
 	bool		reads_eager;	/* of such as emit with each batch */
-	ExprState  *qual;			/* direct feed */
+	List	   *targets;		/* direct feed: as planned; all Vars are of the source's row set */
+	Node	   *quals;
+	ExprState  *qual;
 	ProjectionInfo *projection;
 	ExprContext *row;			/* for both */
 } FlowInput;
@@ -68,7 +70,8 @@ typedef struct FlowSource
 	WmsQuery   *below;			/* NULL: the table itself */
 	TupleTableSlot *in_slot;	/* virtual: the row after the watermark, with #ord and #evt */
 	ExprState  *time;			/* NULL: no watermark() */
-	List	   *direct;			/* FlowInputs fed row by row */
+	List	   *direct;			/* FlowInputs fed directly */
+	struct FlowVector *vector;	/* flow_vector.c; NULL: row by row */
 	bool		buffered;		/* planned inputs read its row set */
 	const WmsRowShape *shape;	/* of the last change of this batch: */
 	bool		shape_as_is;	/* its rows read as they are: flow_shape.c */
@@ -84,6 +87,30 @@ typedef struct FlowState
 	int64		nvalues;		/* where rows are taken back: how many went in.  The state after the last one counts rows of the group */
 } FlowState;
 
+/* Rows by column: column c of the operator's input in row i is values[place[c] + i].  Used by flow_vector.c. */
+#define FLOW_VECTOR_ROWS 256
+typedef struct FlowRows
+{
+	const Datum *values;
+	const bool *isnull;
+	const int  *place;
+	int			n;
+	const uint16 *rows;			/* which rows, in their order; one that goes into several groups stands there several times */
+	FlowState **states;			/* of the group that each goes into; NULL: not known yet */
+} FlowRows;
+
+/* Their keys. */
+typedef struct FlowKeys
+{
+	StringInfoData bytes;
+	int			at[FLOW_VECTOR_ROWS];	/* where each begins, */
+	int			len[FLOW_VECTOR_ROWS];	/* how long it is, */
+	uint32		hash[FLOW_VECTOR_ROWS]; /* and its hash */
+} FlowKeys;
+
+/* All of them into the states of the operator's i-th aggregate on the fast path. */
+typedef void (*FlowAdvanceRows) (FlowOp *op, int i, const FlowRows *rows);
+
 /* An aggregate on the fast path. */
 typedef struct FlowAgg
 {
@@ -93,6 +120,7 @@ typedef struct FlowAgg
 	int		   *args;			/* 0-based input columns */
 	int			filter;			/* 0-based input column, -1: none */
 	bool		counts;			/* count(*) or count(x): done in place */
+	FlowAdvanceRows advance_rows;
 	FmgrInfo	transfn;
 	FmgrInfo	inversefn;		/* where rows are taken back; all functions are those of the moving form then */
 	FmgrInfo	finalfn;
@@ -114,7 +142,7 @@ typedef struct FlowAgg
 } FlowAgg;
 
 /* A group that was found lately. */
-#define FLOW_RECENT 256
+#define FLOW_RECENT 1024
 typedef struct FlowRecent
 {
 	int64		batch;			/* in which that was: flow->batches */
@@ -157,6 +185,8 @@ struct FlowOp
 	TupleDesc	key_desc;
 	FmgrInfo   *key_hash;		/* fn_oid invalid: type cannot be hashed */
 	FmgrInfo   *key_eq;
+	Datum	   *key_values;		/* of one row, before they are packed */
+	bool	   *key_isnull;
 	StringInfoData key;
 	int		   *key_offsets;	/* where plain values lie in it, */
 	int			key_size;		/* which together are so long; 0: rows differ */
@@ -169,8 +199,11 @@ struct FlowOp
 	TupleDesc	state_desc;
 	bool		has_states;		/* an entry has a value: theirs, or counts of its rows */
 	bool		has_kept;
-	int			nkept_columns;	/* input columns from plan->nkeys on that kept rows hold */
+	int			first_kept;		/* 0-based first input column that kept rows hold, */
+	int			nkept_columns;	/* and how many they hold */
 	TupleDesc	kept_row_desc;
+	Datum	   *kept_values;	/* of one row, before they are packed */
+	bool	   *kept_isnull;
 	WmsRowSet  *kept;
 	WmsQuery   *kept_query;
 	StringInfoData kept_row;
@@ -190,6 +223,7 @@ struct FlowOp
 	struct FlowJoin *join;		/* joins: flow_join.c */
 
 	WmsWindow	last_window;	/* first one of the last row's time, or its pane; empty: none yet */
+	WmsWindow	former_window;	/* where windows tumble, the one before that */
 	WmsTime		last_pane_end;	/* where the last window with that pane ends */
 	FlowRecent	recent[FLOW_RECENT];	/* by hash */
 	FlowRow    *fed_row;		/* the source row that is being fed directly; NULL: the input's rows tell theirs */
@@ -211,6 +245,7 @@ struct WmsFlow
 	FlowOp	   *ops;
 	FlowInput  *final;
 	bool		buffered;		/* some source is: rows wait for the end of the chunk */
+	bool		has_vectors;	/* all sources have */
 	WmsSink    *sink;
 	WmsLateSink *late;			/* NULL: no late table */
 	WmsQuery   *shown;			/* keys of touched groups */
@@ -234,6 +269,7 @@ struct WmsFlow
 	Size		row_bytes;
 	int64		first_ord;		/* number of rows[0] */
 	int64		fed;			/* changes of the batch so far */
+	bool		by_vector;		/* inserted rows go into vectors */
 	List	   *skips;			/* WmsSkip *: rows that failed before */
 	bool		single;			/* a chunk is one row */
 	WmsTime		old_watermark;	/* W of the last firing: late tests */
@@ -255,6 +291,14 @@ extern void wms_flow_chunk_end(WmsFlow *flow);
 extern int64 wms_flow_take_below(FlowSource *source, TupleTableSlot *from);
 extern void wms_flow_run_input(FlowInput *input);
 extern void wms_flow_put_out(FlowOp *op);
+extern void wms_flow_put_aside(WmsFlow *flow, FlowRow *row, WmsReason reason, const char *error);
+
+/* flow_vector.c */
+typedef struct FlowVector FlowVector;
+extern void wms_flow_vector_prepare(WmsFlow *flow);
+extern void wms_flow_vector_begin(WmsFlow *flow);
+extern void wms_flow_vector_add(FlowSource *source, const WmsChange *change);
+extern void wms_flow_vector_end(WmsFlow *flow);
 
 /* flow_shape.c */
 extern HeapTuple wms_flow_fit_row(FlowSource *source, const WmsRowShape *shape, HeapTuple row, bool to_use);
@@ -268,6 +312,8 @@ extern WmsTime wms_flow_op_watermark(const FlowOp *op, WmsTime w);
 /* flow_key.c */
 extern void wms_flow_key_prepare(FlowOp *op);
 extern uint32 wms_flow_pack_key(FlowOp *op, TupleTableSlot *slot);
+extern int	wms_flow_pack_rows(FlowOp *op, const FlowRows *rows, FlowKeys *keys, int bytes);
+extern uint32 wms_flow_pack_keys(FlowOp *op, const Datum *values, const bool *isnull, StringInfo into);
 
 extern bool wms_flow_ready_window(FlowOp *op, Datum value, bool isnull, WmsWindow *window);
 extern void wms_flow_mark_row(FlowOp *op, int side, TupleTableSlot *slot, uint8 mark);
@@ -275,7 +321,11 @@ extern bool wms_flow_gone(FlowOp *op, WmsTime end);
 
 extern FlowRow *wms_flow_source_row(FlowOp *op, int side, TupleTableSlot *slot);
 extern bool wms_flow_came_late(FlowOp *op, WmsTime end);
+extern void wms_flow_keep_values(FlowOp *op, WmsEntry *entry, const Datum *values, const bool *isnull, bool retract);
 extern void wms_flow_keep_row(FlowOp *op, WmsEntry *entry, TupleTableSlot *slot, bool retract);
+extern bool wms_flow_first_window(FlowOp *op, WmsTime time, WmsWindow *window);
+extern bool wms_flow_next_window(FlowOp *op, WmsTime time, WmsWindow *window);
+extern WmsEntry *wms_flow_group(FlowOp *op, const WmsWindow *window, uint32 hash, const char *key, uint32 key_len);
 extern void wms_flow_touch_group(FlowOp *op, const WmsWindow *window, uint32 hash, StringInfo key, TupleTableSlot *slot);
 
 /* flow_ahead.c */
@@ -361,6 +411,7 @@ extern FlowState *wms_flow_states_load(FlowOp *op, const char *value, uint32 len
 extern void wms_flow_states_retract(FlowOp *op, FlowState *states, TupleTableSlot *slot);
 extern int64 wms_flow_states_rows(FlowOp *op, const WmsEntry *entry);
 extern void wms_flow_states_advance(FlowOp *op, FlowState *states, TupleTableSlot *slot);
+extern void wms_flow_states_advance_rows(FlowOp *op, const FlowRows *rows);
 extern void wms_flow_states_encode(FlowOp *op, FlowState *states, StringInfo value);
 extern void wms_flow_states_finish(FlowOp *op, FlowState *states, Datum *values, bool *isnull);
 extern TupleDesc wms_flow_states_desc(FlowOp *op);

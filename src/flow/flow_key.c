@@ -85,7 +85,6 @@ prepare_layout(FlowOp *op)
 		offset += att->attlen;
 	}
 	op->key_size = (int) offset;
-	enlargeStringInfo(&op->key, op->key_size);
 }
 
 void
@@ -99,6 +98,8 @@ wms_flow_key_prepare(FlowOp *op)
 		if (!bucket_says(plan, i) && plan->kind != WMS_OP_COLLECT)
 			op->key_columns[op->nkeys++] = i;
 	op->key_desc = CreateTemplateTupleDesc(op->nkeys);
+	op->key_values = palloc0(sizeof(Datum) * Max(op->nkeys, 1));
+	op->key_isnull = palloc0(sizeof(bool) * Max(op->nkeys, 1));
 	op->key_hash = palloc0(sizeof(FmgrInfo) * Max(op->nkeys, 1));
 	op->key_eq = palloc0(sizeof(FmgrInfo) * Max(op->nkeys, 1));
 	for (int i = 0; i < op->nkeys; i++)
@@ -139,70 +140,158 @@ hash_keys(FlowOp *op, const Datum *values, const bool *isnull)
 	return murmurhash32(hash);
 }
 
-/* False: some key is NULL. */
-static bool
-pack_plain(FlowOp *op, const TupleTableSlot *slot)
+/* Where a key of so many bytes is to lie, as words of zeros. */
+static inline char *
+make_place(StringInfo into, int size)
 {
-	char	   *data = op->key.data;
+	char	   *place;
 
-	memset(data, 0, op->key_size);
-	for (int i = 0; i < op->nkeys; i++)
-	{
-		int			column = op->key_columns[i];
-
-		if (slot->tts_isnull[column])
-			return false;
-		store_att_byval(data + op->key_offsets[i], slot->tts_values[column], TupleDescAttr(op->key_desc, i)->attlen);
-	}
-	op->key.len = op->key_size;
-	return true;
+	size = MAXALIGN(size);
+	enlargeStringInfo(into, size);
+	place = into->data + into->len;
+	Assert(PointerIsAligned(place, uint64));
+	for (int at = 0; at < size; at += sizeof(uint64))
+		*(uint64 *) (place + at) = 0;
+	return place;
 }
 
-static uint32
-pack_any(FlowOp *op, const TupleTableSlot *slot)
-{
-	Datum		values[INDEX_MAX_KEYS];
-	bool		isnull[INDEX_MAX_KEYS];
-	Datum	   *v = op->nkeys <= INDEX_MAX_KEYS ? values : palloc(sizeof(Datum) * op->nkeys);
-	bool	   *n = op->nkeys <= INDEX_MAX_KEYS ? isnull : palloc(sizeof(bool) * op->nkeys);
-
-	for (int i = 0; i < op->nkeys; i++)
-	{
-		v[i] = slot->tts_values[op->key_columns[i]];
-		n[i] = slot->tts_isnull[op->key_columns[i]];
-	}
-	resetStringInfo(&op->key);
-	wms_pack(&op->key, op->key_desc, v, n);
-	return op->hash_image ? hash_bytes((const unsigned char *) op->key.data, op->key.len) : hash_keys(op, v, n);
-}
-
-/* Images of plain values are a few words, for which a general hash function does too much. */
-static uint32
+/* Images of plain values are a few words, for which a general hash function does too much; what lies behind them in the last one is zero. */
+static inline uint32
 hash_words(const char *data, int size)
 {
 	uint64		hash = 0;
 
 	for (int at = 0; at < size; at += sizeof(uint64))
 	{
-		uint64		word = 0;
-
-		memcpy(&word, data + at, Min(size - at, (int) sizeof(uint64)));
-		hash = (hash ^ word) * UINT64CONST(0x9E3779B97F4A7C15);
+		hash = (hash ^ *(const uint64 *) (data + at)) * UINT64CONST(0x9E3779B97F4A7C15);
 		hash ^= hash >> 32;
 	}
 	return murmurhash32((uint32) hash);
 }
 
-/* Packs the row's keys; the hash of them. */
+/* False: some key is NULL. */
+static inline bool
+pack_plain(FlowOp *op, const Datum *values, const bool *isnull, StringInfo into, uint32 *hash)
+{
+	char	   *data = make_place(into, op->key_size);
+
+	for (int i = 0; i < op->nkeys; i++)
+	{
+		if (isnull[i])
+			return false;
+		store_att_byval(data + op->key_offsets[i], values[i], TupleDescAttr(op->key_desc, i)->attlen);
+	}
+	into->len += op->key_size;
+	*hash = hash_words(data, op->key_size);
+	return true;
+}
+
+/* Appends the packed keys, at a MAXALIGNed place, to into; the hash of them. */
+uint32
+wms_flow_pack_keys(FlowOp *op, const Datum *values, const bool *isnull, StringInfo into)
+{
+	int			start = into->len;
+	uint32		hash = 0;
+
+	if (op->nkeys == 0)
+		return 0;
+	if (op->hash_image && op->key_size > 0 && pack_plain(op, values, isnull, into, &hash))
+		return hash;
+	wms_pack(into, op->key_desc, values, isnull);
+	if (op->hash_image)
+		return hash_bytes((const unsigned char *) into->data + start, into->len - start);
+	return hash_keys(op, values, isnull);
+}
+
+/* ---------------------------------------------------------------- keys of many rows */
+
+/* Plain values of one column into all keys; false: some are NULL. */
+static bool
+pack_column(FlowOp *op, int key, const FlowRows *rows, char *first, int distance)
+{
+	int			column = op->key_columns[key];
+	const Datum *values = rows->values + rows->place[column];
+	const bool *isnull = rows->isnull + rows->place[column];
+	int			len = TupleDescAttr(op->key_desc, key)->attlen;
+	char	   *at = first + op->key_offsets[key];
+	bool		any_null = false;
+
+	for (int i = 0; i < rows->n; i++, at += distance)
+	{
+		int			row = rows->rows[i];
+
+		any_null |= isnull[row];
+		store_att_byval(at, values[row], len);
+	}
+	return !any_null;
+}
+
+/* Column by column, and the hashes when all words are complete.  False: some key is NULL, and rows differ. */
+static bool
+pack_all_plain(FlowOp *op, const FlowRows *rows, FlowKeys *keys)
+{
+	int			distance = MAXALIGN(op->key_size);
+	int			first = keys->bytes.len;
+	char	   *data;
+
+	enlargeStringInfo(&keys->bytes, distance * rows->n);
+	data = keys->bytes.data + first;
+	memset(data, 0, distance * rows->n);
+	for (int key = 0; key < op->nkeys; key++)
+		if (!pack_column(op, key, rows, data, distance))
+			return false;
+	for (int i = 0; i < rows->n; i++)
+	{
+		keys->at[i] = first + i * distance;
+		keys->len[i] = op->key_size;
+		keys->hash[i] = hash_words(data + i * distance, op->key_size);
+	}
+	keys->bytes.len += distance * rows->n;
+	return true;
+}
+
+static void
+pack_one(FlowOp *op, const FlowRows *rows, int i, FlowKeys *keys)
+{
+	for (int key = 0; key < op->nkeys; key++)
+	{
+		int			from = rows->place[op->key_columns[key]] + rows->rows[i];
+
+		op->key_values[key] = rows->values[from];
+		op->key_isnull[key] = rows->isnull[from];
+	}
+	keys->at[i] = keys->bytes.len;
+	keys->hash[i] = wms_flow_pack_keys(op, op->key_values, op->key_isnull, &keys->bytes);
+	keys->len[i] = keys->bytes.len - keys->at[i];
+	enlargeStringInfo(&keys->bytes, MAXIMUM_ALIGNOF);
+	keys->bytes.len = MAXALIGN(keys->bytes.len);
+}
+
+/* Packs the keys of the rows, until they have taken about so many bytes; of how many rows. */
+int
+wms_flow_pack_rows(FlowOp *op, const FlowRows *rows, FlowKeys *keys, int bytes)
+{
+	int			n = 0;
+
+	resetStringInfo(&keys->bytes);
+	if (op->nkeys > 0 && op->hash_image && op->key_size > 0 && pack_all_plain(op, rows, keys))
+		return rows->n;
+	while (n < rows->n && keys->bytes.len < bytes)
+		pack_one(op, rows, n++, keys);
+	return n;
+}
+
+/* ---------------------------------------------------------------- the key of one row */
+
+/* Packs the row's keys into op->key; the hash of them. */
 uint32
 wms_flow_pack_key(FlowOp *op, TupleTableSlot *slot)
 {
-	if (op->nkeys == 0)
+	for (int i = 0; i < op->nkeys; i++)
 	{
-		resetStringInfo(&op->key);
-		return 0;
+		op->key_values[i] = slot->tts_values[op->key_columns[i]];
+		op->key_isnull[i] = slot->tts_isnull[op->key_columns[i]];
 	}
-	if (op->hash_image && op->key_size > 0 && pack_plain(op, slot))
-		return hash_words(op->key.data, op->key_size);
-	return pack_any(op, slot);
+	resetStringInfo(&op->key);
+	return wms_flow_pack_keys(op, op->key_values, op->key_isnull, &op->key);
 }

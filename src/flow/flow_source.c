@@ -75,8 +75,8 @@ number_row(WmsFlow *flow, FlowSource *source, HeapTuple tuple)
 	return flow->first_ord + flow->nrows++;
 }
 
-static void
-put_aside(WmsFlow *flow, FlowRow *row, WmsReason reason, const char *error)
+void
+wms_flow_put_aside(WmsFlow *flow, FlowRow *row, WmsReason reason, const char *error)
 {
 	static const WmsCounter counters[] = {WMS_COUNT_LATE, WMS_COUNT_NO_TIME, WMS_COUNT_FUTURE, WMS_COUNT_ERROR};
 	WmsSourcePlan *plan = flow->sources[row->source].plan;
@@ -106,7 +106,7 @@ settle_rows(WmsFlow *flow)
 		FlowRow    *row = &flow->rows[i];
 
 		if (is_late(row) && !(row->paired && is_late(row + 1)))
-			put_aside(flow, row, WMS_REASON_LATE, NULL);
+			wms_flow_put_aside(flow, row, WMS_REASON_LATE, NULL);
 	}
 	flow->first_ord += flow->nrows;
 	flow->nrows = 0;
@@ -217,7 +217,7 @@ judge_time(WmsFlow *flow, FlowSource *source, FlowRow *row, TupleTableSlot *slot
 	if (isnull || !WmsTimeIsFinite(DatumGetTimestampTz(value)))
 	{
 		if (!row->retract)
-			put_aside(flow, row, WMS_REASON_NO_TIME, NULL);
+			wms_flow_put_aside(flow, row, WMS_REASON_NO_TIME, NULL);
 		return false;
 	}
 	row->time = DatumGetTimestampTz(value);
@@ -225,7 +225,7 @@ judge_time(WmsFlow *flow, FlowSource *source, FlowRow *row, TupleTableSlot *slot
 		return true;
 	if (flow->def->max_future_us >= 0 && row->time > wms_time_add(flow->started_at, flow->def->max_future_us))
 	{
-		put_aside(flow, row, WMS_REASON_FUTURE, NULL);
+		wms_flow_put_aside(flow, row, WMS_REASON_FUTURE, NULL);
 		return false;
 	}
 	progress->max_time[index] = wms_watermark_advance(progress->max_time[index], row->time);
@@ -361,7 +361,7 @@ skip_change(WmsFlow *flow, FlowSource *source, const WmsChange *change, const Wm
 	tuple = wms_flow_fit_row(source, change->shape, (HeapTuple) row, false);
 	aside = row_of(flow, number_row(flow, source, tuple));
 	aside->time = skip->time;
-	put_aside(flow, aside, WMS_REASON_ERROR, skip->error);
+	wms_flow_put_aside(flow, aside, WMS_REASON_ERROR, skip->error);
 }
 
 static void
@@ -395,6 +395,7 @@ wms_flow_set_skips(WmsFlow *flow, List *skips, bool single)
 {
 	flow->skips = skips;
 	flow->single = single;
+	flow->by_vector = flow->has_vectors && !single && skips == NIL;
 }
 
 int64
@@ -402,7 +403,7 @@ wms_flow_failed_row(const WmsFlow *flow)
 {
 	if (flow->single)
 		return flow->fed - 1;
-	return flow->buffered || wms_flow_ahead_waits(flow) ? -1 : flow->fed - 1;
+	return flow->by_vector || flow->buffered || wms_flow_ahead_waits(flow) ? -1 : flow->fed - 1;
 }
 
 /* Only the failed change is numbered then: its rows of the first source, of an update first the old one. */
@@ -416,15 +417,34 @@ wms_flow_failed_time(const WmsFlow *flow)
 	return flow->nrows > 0 ? row->time : WMS_TIME_MIN;
 }
 
-void
-wms_flow_row(WmsFlow *flow, const WmsChange *change)
+static void
+feed_vectors(WmsFlow *flow, const WmsChange *change)
+{
+	bool		reads = false;
+
+	for (int i = 0; i < flow->plan->nsources; i++)
+	{
+		FlowSource *source = &flow->sources[i];
+
+		if (source->plan->relid != change->shape->relid)
+			continue;
+		reads = true;
+		flow->progress->source_rows[i]++;
+		flow->source_had_rows[i] = true;
+		wms_flow_vector_add(source, change);
+	}
+	if (reads)
+		flow->progress->counters[WMS_COUNT_INPUT]++;
+}
+
+static void
+feed_by_itself(WmsFlow *flow, const WmsChange *change)
 {
 	MemoryContext old;
 	bool		reads = false;
 	bool		told = false;
-	const WmsSkip *skip = flow->skips == NIL ? NULL : skip_of(flow, flow->fed);
+	const WmsSkip *skip = flow->skips == NIL ? NULL : skip_of(flow, flow->fed - 1);
 
-	flow->fed++;
 	old = MemoryContextSwitchTo(flow->row->ecxt_per_tuple_memory);
 	for (int i = 0; i < flow->plan->nsources; i++)
 	{
@@ -454,6 +474,19 @@ wms_flow_row(WmsFlow *flow, const WmsChange *change)
 	ResetExprContext(flow->row);
 	if (flow->single || flow->nrows >= FLOW_CHUNK_ROWS || flow->row_bytes >= FLOW_CHUNK_BYTES)
 		wms_flow_chunk_end(flow);
+}
+
+void
+wms_flow_row(WmsFlow *flow, const WmsChange *change)
+{
+	flow->fed++;
+	if (flow->by_vector && change->kind == WMS_CHANGE_INSERT)
+	{
+		feed_vectors(flow, change);
+		return;
+	}
+	wms_flow_vector_end(flow);
+	feed_by_itself(flow, change);
 }
 
 static void
@@ -526,6 +559,7 @@ wms_flow_chunk_end(WmsFlow *flow)
 	MemoryContext old = MemoryContextSwitchTo(flow->batch);
 
 	CHECK_FOR_INTERRUPTS();
+	wms_flow_vector_end(flow);
 	if (flow->buffered && flow->nrows > 0)
 	{
 		run_planned(flow);
