@@ -2,7 +2,8 @@
  * analyze_query.c
  *	  From a definition to the plan of a stream: the order of things.
  *
- * 1. The query is copied, locked and rewritten as Postgres does it for any query; views become subqueries.
+ * 1. The query is copied, locked and rewritten as Postgres does it for any query; views become subqueries.  Where its parts stand in
+ *    the definition's text is noted now (analyze_place.c): later they are moved about.
  * 2. Privileges are checked on that tree.
  * 3. It is made uniform (analyze_tree.c), sources are found (analyze_source.c): from here on streamed rows come from row sets.
  * 4. Levels are cut from the inside out.  A level: its streamed subqueries first; then what must not be there is refused; plain

@@ -105,6 +105,17 @@ argument_name(WmsFunction function, int n)
 	return function == WMS_FN_CUMULATE ? cumulate_names[n] : window_names[n];
 }
 
+/* Where the size that wms_window_spec blames is written; a cumulating window has its step before its size.  A default: the call. */
+static int
+place_of_size(Analysis *a, FuncExpr *call, int which)
+{
+	bool		cumulates = wms_function_kind(call->funcid) == WMS_FN_CUMULATE;
+	int			n = cumulates && which < 3 ? 3 - which : which;
+	Node	   *argument = n > 0 && n < list_length(call->args) ? list_nth(call->args, n) : NULL;
+
+	return wms_an_place(a, argument && exprLocation(argument) >= 0 ? argument : (Node *) call);
+}
+
 /* Are the arguments behind the time constants, and do the sizes make sense? */
 void
 wms_an_check_call(Analysis *a, FuncExpr *call)
@@ -135,9 +146,7 @@ wms_an_check_call(Analysis *a, FuncExpr *call)
 	refusal = read_spec(call, &spec);
 	if (refusal && a->refusal == NULL)
 	{
-		bool		written = list_length(call->args) > 1 && exprLocation(lsecond(call->args)) >= 0;
-
-		refusal->location = wms_an_place(a, written ? lsecond(call->args) : call);
+		refusal->location = place_of_size(a, call, refusal->which);
 		a->refusal = refusal;
 	}
 }

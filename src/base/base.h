@@ -94,7 +94,7 @@ typedef struct WmsShownTime
 typedef struct WmsRefusal WmsRefusal;
 
 /*
- * Checks the constants of a window and fills spec; NULL if they are good.  slide NULL: as
+ * Checks the constants of a window and fills spec; NULL if they are good, else a refusal whose which says: 1 size, 2 slide, 3 offset.  slide NULL: as
  * size; offset NULL: 0.  Cumulating: size = max_size, slide = step.  Sessions: size = gap.
  */
 extern WmsRefusal *wms_window_spec(WmsWindowKind kind, const Interval *size, const Interval *slide,
@@ -141,6 +141,7 @@ struct WmsRefusal
 {
 	int			sqlerrcode;
 	int			location;		/* in the query text, -1 when unknown */
+	int			which;			/* of the values that were checked, the number of the one to blame, from 1; 0: no single one */
 	char	   *message;
 	char	   *detail;			/* may be NULL */
 	char	   *hint;			/* may be NULL */

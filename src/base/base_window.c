@@ -131,6 +131,7 @@ wms_window_spec(WmsWindowKind kind, const Interval *size, const Interval *slide,
 	const char *size_name = kind == WMS_WINDOW_CUMULATE ? "window max_size" :
 	kind == WMS_WINDOW_SESSION ? "session gap" : "window size";
 	WmsRefusal *refusal;
+	int			which = 1;
 
 	memset(spec, 0, sizeof(*spec));
 	spec->kind = kind;
@@ -138,11 +139,19 @@ wms_window_spec(WmsWindowKind kind, const Interval *size, const Interval *slide,
 	refusal = positive_length(size_name, size, &spec->size);
 	spec->slide = spec->size;
 	if (refusal == NULL && slide != NULL)
+	{
+		which = 2;
 		refusal = positive_length(kind == WMS_WINDOW_CUMULATE ? "window step" : "window slide", slide, &spec->slide);
-	if (refusal == NULL && offset != NULL)
-		refusal = fixed_length("window start_offset", offset, &spec->offset);
+	}
 	if (refusal == NULL)
 		refusal = lengths_fit(spec);
+	if (refusal == NULL && offset != NULL)
+	{
+		which = 3;
+		refusal = fixed_length("window start_offset", offset, &spec->offset);
+	}
+	if (refusal)
+		refusal->which = which;
 	return refusal;
 }
 
