@@ -204,7 +204,7 @@ $dump = $node->basedir . '/queue.sql';
 $node->command_ok([ 'pg_dump', '-f', $dump, '-d', $node->connstr($db) ], 'a dump');
 $node->safe_psql('postgres', 'CREATE DATABASE restored');
 $node->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $node->connstr('restored'), '-f', $dump ], '... is restored');
-is_sql($node, 'restored', 'TABLE wmstream.queues', 'event|t', '... the queue is one');
+is_sql($node, 'restored', 'SELECT queue, trim FROM wmstream.queues', 'event|t', '... the queue is one');
 is_sql($node, 'restored', 'SELECT DISTINCT status FROM wmstream.streams', 'restored', '... its streams begin anew when they are resumed');
 $node->safe_psql('restored', q{TRUNCATE copy; SELECT wmstream.resume('copy'); INSERT INTO event (ts, v) VALUES (now(), 7)});
 consumes($node, 'restored', 'copy');
@@ -242,6 +242,26 @@ has_all('... and reads on');
 $node->safe_psql($db, q{SELECT wmstream.create_stream('o', 'SELECT id FROM ordinary', if_not_exists => true); INSERT INTO ordinary VALUES (2)});
 consumes($node, $db, 'o', 'an ordinary source again');
 is_sql($node, $db, 'SELECT id FROM o WHERE id = 2', '2', '... from now on');
+$node->stop;
+
+# ---- a stream over a queue that has lost rows is rebuilt: what was made of them stays
+
+$node = new_node('rebuilt', "wal_level = replica\n");
+make_database($node, $db);
+$node->safe_psql($db, q{CREATE TABLE event (ts timestamptz, v int); SELECT wmstream.create_queue('event', "trim" => true)});
+$node->safe_psql($db, q{SELECT wmstream.create_stream('timed', $$SELECT ts, v FROM event WHERE wmstream.watermark(ts, '1 minute')$$)});
+$node->safe_psql($db, rows(20, '2024-01-01 00:00'));
+consumes($node, $db, 'timed');
+polls($node, $db, 'SELECT count(*) = 0 FROM event', 'the queue has lost its rows');
+$node->safe_psql($db, q{SELECT wmstream.set_trim('event', false)});
+$node->safe_psql($db, rows(20, '2024-01-02 00:00'));
+consumes($node, $db, 'timed');
+$node->safe_psql($db, q{SELECT wmstream.set_trim('event', true); SELECT wmstream.pause('timed')});
+my $before = $node->safe_psql($db, 'SELECT count(*), sum(v) FROM timed');
+(undef, undef, my $told) = $node->psql($db, q{SELECT wmstream.resync('timed', '2023-01-01 00:00+00')});
+like($told, qr/NOTICE:  rows of queue "event" that its streams have had may be gone/, 'resync says that rows are gone');
+consumes($node, $db, 'timed');
+is_sql($node, $db, 'SELECT count(*), sum(v) FROM timed', $before, '... and keeps what was made of them, whatever since says');
 $node->stop;
 
 # ---- a standby takes over
