@@ -13,6 +13,8 @@
  * The row's memory is gone when its turn comes, so the queue has its own copies: key and plain values in each place, other values in
  * one of two contexts that are used in turn for GENERATION_ROWS rows each; when one is reset, its rows have left long ago.
  *
+ * Rows that are fed many at a time (flow_vector.c) need no queue: they are there already, and ask for their groups' memory themselves.
+ *
  * While a failed row is looked for (flow->single), in operators with little state, and where firings feed rows, they do not wait.
  */
 #include "postgres.h"

@@ -3,7 +3,8 @@
  *	  The watermark operator: rows of source tables come in, get their number and event
  *	  time, and go on to the inputs that read them.
  *
- * A row takes one of two roads.  *Direct*: filter and projection are evaluated on the spot and
+ * Where all inputs are direct ones into plain groups, inserted rows go many at a time (flow_vector.c).  Else
+ * a row takes one of two roads.  *Direct*: filter and projection are evaluated on the spot and
  * the operator has the row before the next one is read.  *Planned*: rows are
  * collected in row sets, and at the end of a chunk the executor runs the queries over them.  A flow
  * with a planned input collects chunks; one without settles each row at once.  What operators give with each row of theirs (joins,
