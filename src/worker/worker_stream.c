@@ -1023,7 +1023,8 @@ holds_from(const WmsRunner *runner, XLogRecPtr confirmed)
 		return InvalidXLogRecPtr;
 	if (runner->status == WMS_RUNNING && runner->queue != NIL)
 		return ((WmsBatch *) linitial(runner->queue))->end;
-	return runner->progress.position;
+	/* where nothing came for it its position did not move, but the slot did */
+	return Max(runner->progress.position, confirmed);
 }
 
 static void
