@@ -69,20 +69,25 @@ BEGIN
 END
 $do$;
 
-/* The stream's status when it has done what it can: everything that committed before is in its result, or it does not run. */
+/*
+ * The stream's status when it has done what it can: everything that committed before is in its result, or it does not run.  A wait
+ * that was refused because of a stream below says nothing of this one yet.
+ */
 CREATE FUNCTION oracle.status(stream regclass) RETURNS text
 LANGUAGE plpgsql AS $do$
 DECLARE
 	now_is text;
+	waited bool;
 BEGIN
 	FOR i IN 1..1000 LOOP
+		waited := true;
 		BEGIN
 			PERFORM wmstream.wait(stream, '20 s');
 		EXCEPTION WHEN object_not_in_prerequisite_state THEN
-			NULL;
+			waited := false;
 		END;
 		SELECT s.status INTO now_is FROM wmstream.streams s WHERE s.stream = status.stream;
-		EXIT WHEN now_is NOT IN ('starting', 'blocked');
+		EXIT WHEN now_is NOT IN ('starting', 'blocked') AND (waited OR now_is <> 'running');
 		PERFORM pg_sleep(0.01);
 	END LOOP;
 	RETURN now_is;
