@@ -28,6 +28,7 @@
 
 #include "access/htup_details.h"
 #include "access/tupmacs.h"
+#include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "optimizer/optimizer.h"
 #include "utils/memutils.h"
@@ -555,6 +556,7 @@ visit_groups(FlowVector *v, VectorInput *vi)
 	FlowOp	   *op = vi->input->op;
 	FlowRows	rows = {v->values, v->isnull, vi->place, v->nvisits, v->visitors, v->states};
 
+	CHECK_FOR_INTERRUPTS();		/* a row can be in very many windows */
 	for (int at = 0; at < v->nvisits; at++)
 	{
 		const Visit *visit = &v->visits[at];

@@ -118,9 +118,9 @@ foreach my $stream ('copy', 'twin', 'later', 'newest')
 # ---- DROP EXTENSION takes mark and slot along
 
 $node->safe_psql($db, 'DROP EXTENSION wmstream CASCADE');
-is_sql($node, 'postgres', mark_of($db), '', 'DROP EXTENSION takes the mark along');
-no_slot($node, '... and the slot');
+no_slot($node, 'DROP EXTENSION takes the slot along');
 no_worker($node, $db, '... and the worker');
+is_sql($node, 'postgres', mark_of($db), '', '... which has taken the mark away');
 
 $node->stop;
 done_testing();
