@@ -172,6 +172,8 @@ def set_up(db):
     db.execute(TABLES)
     for table, columns in COLUMNS.items() if QUEUES else ():
         db.execute(QUEUE.format(table, columns))
+    if QUEUES:
+        db.execute("SELECT wmstream.create_queue('noise', false)")
     for signature, in db.execute("SELECT oid::regprocedure FROM pg_catalog.pg_proc "
                                  "WHERE pronamespace = 'wmstream'::regnamespace AND proname = 'create_stream'"):
         db.execute(f"GRANT EXECUTE ON FUNCTION {signature} TO {OWNER}")
