@@ -77,12 +77,11 @@ source_by_set(WmsFlow *flow, const char *name)
 	return NULL;
 }
 
-/* One that gives its rows as they come. */
 static FlowOp *
-eager_op_by_set(WmsFlow *flow, const char *name)
+op_by_set(WmsFlow *flow, const char *name)
 {
 	for (int i = 0; i < flow->plan->nops; i++)
-		if (flow->ops[i].eager && flow->ops[i].out && strcmp(flow->ops[i].out->name, name) == 0)
+		if (flow->ops[i].out && strcmp(flow->ops[i].out->name, name) == 0)
 			return &flow->ops[i];
 	return NULL;
 }
@@ -129,7 +128,7 @@ make_input(WmsFlow *flow, WmsInputPlan *plan, FlowOp *op, int side)
 	if (plan->direct && !wms_force_planned_feed)
 	{
 		source = source_by_set(flow, plan->direct_set);
-		from = op == NULL ? eager_op_by_set(flow, plan->direct_set) : NULL;
+		from = op == NULL ? op_by_set(flow, plan->direct_set) : NULL;
 	}
 	if (source)
 	{

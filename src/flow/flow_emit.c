@@ -1,6 +1,6 @@
 /*
  * flow_emit.c
- *	  Groups that are finished (or only shown): entries become rows of the operator's row set.
+ *	  Groups that are finished (or only shown): entries become rows of the operator's row set, or go to the result at once.
  *
  * A row is the group's keys, the window among them, and the results of its aggregates.  Aggregates on the fast path
  * are finished from their states.  Those with kept arguments are run by the executor over all
@@ -50,6 +50,18 @@ wms_flow_window_datum(FlowOp *op, const WmsBucketKey *bucket)
 	return RangeTypePGetDatum(WmsMakeRange(op->range, &lower, &upper));
 }
 
+static void
+put_values(FlowOp *op, const Datum *values, const bool *isnull)
+{
+	int			natts = op->out->desc->natts;
+	TupleTableSlot *out = ExecClearTuple(op->out_row);
+
+	memcpy(out->tts_values, values, sizeof(Datum) * natts);
+	memcpy(out->tts_isnull, isnull, sizeof(bool) * natts);
+	ExecStoreVirtualTuple(out);
+	wms_flow_put_out(op);
+}
+
 /* ---------------------------------------------------------------- kept rows */
 
 static bool
@@ -73,14 +85,13 @@ kept_to_out(const char *row, uint32 len, void *arg)
 	FlowOp	   *op = sink->op;
 	int			window = op->plan->window_key;
 
-	op->counts.output_rows++;
 	wms_unpack(row, op->kept_row_desc, sink->values, sink->isnull);
 	if (window >= 0)
 	{
 		sink->values[window] = wms_flow_window_datum(op, &sink->entry->bucket);
 		sink->isnull[window] = false;
 	}
-	tuplestore_putvalues(op->out->rows, op->out->desc, sink->values, sink->isnull);
+	put_values(op, sink->values, sink->isnull);
 	return true;
 }
 
@@ -127,7 +138,7 @@ zip_row(TupleTableSlot *slot, void *arg)
 		zip->waiting->tts_isnull[plan->nkeys + i] = slot->tts_isnull[column];
 		column++;
 	}
-	tuplestore_putvalues(op->out->rows, op->out->desc, zip->waiting->tts_values, zip->waiting->tts_isnull);
+	put_values(op, zip->waiting->tts_values, zip->waiting->tts_isnull);
 	/* a row that was read back from disk lies in the executor's memory, which the slot will outlive */
 	ExecClearTuple(zip->waiting);
 }
@@ -185,21 +196,23 @@ wms_flow_emit_keys(FlowOp *op, WmsEntry *entry, Datum *values, bool *isnull)
 static void
 emit_group(FlowOp *op, WmsEntry *entry)
 {
-	int			natts = op->out->desc->natts;
-	Datum	   *values = palloc0(sizeof(Datum) * natts);
-	bool	   *isnull = palloc(sizeof(bool) * natts);
+	TupleTableSlot *out = ExecClearTuple(op->out_row);
 	FlowState  *states = entry->work;
 
-	memset(isnull, true, natts);
-	wms_flow_emit_keys(op, entry, values, isnull);
+	memset(out->tts_isnull, true, op->out->desc->natts);
+	wms_flow_emit_keys(op, entry, out->tts_values, out->tts_isnull);
 	if (op->has_states)
 	{
 		if (states == NULL)
 			states = entry->value_len ? wms_flow_states_load(op, entry->value, entry->value_len)
 				: wms_flow_states_new(op);
-		wms_flow_states_finish(op, states, values, isnull);
+		wms_flow_states_finish(op, states, out->tts_values, out->tts_isnull);
 	}
-	tuplestore_putvalues(op->kept_query ? op->emitting : op->out->rows, op->out->desc, values, isnull);
+	ExecStoreVirtualTuple(out);
+	if (op->kept_query)
+		tuplestore_putvalues(op->emitting, op->out->desc, out->tts_values, out->tts_isnull);
+	else
+		wms_flow_put_out(op);
 }
 
 static void
@@ -214,8 +227,6 @@ emit(FlowOp *op, WmsEntry *entry, WmsFlowKept kept)
 			emit_kept(op, entry, kept_to_set, kept);
 	}
 	op->emitted++;
-	if (op->plan->kind != WMS_OP_COLLECT)
-		op->counts.output_rows++;
 }
 
 /*

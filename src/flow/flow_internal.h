@@ -169,10 +169,10 @@ struct FlowOp
 	WmsOpPlan  *plan;
 	FlowInput  *inputs[2];
 	WmsRowSet  *out;
-	bool		eager;			/* emits with each batch, not only at firings: DEDUP, JOIN.  Then */
-	TupleTableSlot *out_row;	/* a row of out in the making, */
-	List	   *direct;			/* FlowInputs that have it at once, */
-	bool		out_read;		/* and some query reads out */
+	bool		eager;			/* emits with each batch, not only at firings: DEDUP, JOIN */
+	TupleTableSlot *out_row;	/* a row of out in the making */
+	List	   *direct;			/* FlowInputs that have it at once */
+	bool		out_read;		/* some query reads out */
 	bool		sessions;		/* AGGREGATE over session windows */
 	bool		panes;			/* sliding windows share panes */
 	bool		retracts;		/* rows may be taken back: flow_change.c */

@@ -96,6 +96,9 @@ read_ops(WmsFlow *flow, WmsReading *reading, WmsTime w)
 	int			i = -1;
 	bool		known = true;
 
+	/* an attempt before may have come half-way */
+	tuplestore_clear(flow->result);
+	flow->nresult = 0;
 	while ((i = bms_next_member(flow->final->ops, i)) >= 0)
 		if (holds_groups(&flow->ops[i]))
 			known = read_op(&flow->ops[i], reading, w) && known;

@@ -181,7 +181,7 @@ direct_row(FlowInput *input, FlowRow *fed, TupleTableSlot *slot)
 }
 
 /*
- * A row of an eager operator, which stands in op->out_row, goes to those that read it.  Inputs that feed the result only: the caller may be in the
+ * A row of an operator, which stands in op->out_row, goes to those that read it.  Inputs that feed the result only: the caller may be in the
  * midst of the state.
  */
 void
