@@ -138,8 +138,9 @@ typedef struct WmsSharedWorker
 	struct PGPROC *proc;		/* NULL until attached */
 	pid_t		pid;			/* 0 until attached */
 	bool		stop;			/* asked to go away (DROP DATABASE, DROP EXTENSION) */
-	Oid			left_database;	/* whose process in this place has last left by itself, with nothing more to do; InvalidOid: none */
-	Oid			left_stream;
+	Oid			ended_database; /* whose process in this place has last ended by itself; InvalidOid: none */
+	Oid			ended_stream;
+	bool		ended_in_error; /* else it left, with nothing more to do */
 	pg_atomic_uint64 registry_changes;	/* bumped at commit of every change of the registry */
 	pg_atomic_uint64 read_upto; /* how far the worker has read WAL; written by itself */
 } WmsSharedWorker;
@@ -192,9 +193,12 @@ extern WmsSharedWorker *wms_worker_claim(Oid database, Oid stream, bool *full);
  */
 extern bool wms_worker_attach(int index, uint32 generation);
 extern void wms_worker_release(int index, uint32 generation);
-/* This process is about to end because there is nothing more to do: should there be again, another may start at once. */
-extern void wms_worker_leaves(void);
-extern bool wms_worker_has_left(Oid database, Oid stream);
+/*
+ * This process is about to end: because there is nothing more to do, and should there be again, another may start at once; or
+ * in an error, and then the next one waits.
+ */
+extern void wms_worker_ends(bool in_error);
+extern bool wms_worker_has_ended(Oid database, Oid stream, bool in_error);
 /* The caller of these holds WmsShared->lock, or needs a hint only. */
 extern WmsSharedWorker *wms_worker_of(Oid database);
 extern WmsSharedWorker *wms_follower_of(Oid database, Oid stream);

@@ -142,24 +142,24 @@ wms_workers_in_use(bool followers)
 /* ---------------------------------------------------------------- the life of a claim */
 
 static bool
-has_left(const WmsSharedWorker *worker, Oid database, Oid stream)
+has_ended(const WmsSharedWorker *worker, Oid database, Oid stream)
 {
-	return worker->left_database == database && worker->left_stream == stream;
+	return worker->ended_database == database && worker->ended_stream == stream;
 }
 
 static void
-forget_who_left(Oid database, Oid stream)
+forget_who_ended(Oid database, Oid stream)
 {
 	for (int i = 0; i < wms_shared->nworkers; i++)
-		if (has_left(&wms_shared->workers[i], database, stream))
-			wms_shared->workers[i].left_database = InvalidOid;
+		if (has_ended(&wms_shared->workers[i], database, stream))
+			wms_shared->workers[i].ended_database = InvalidOid;
 }
 
 static void
 claim_slot(WmsSharedWorker *worker, Oid database, Oid stream)
 {
-	forget_who_left(database, stream);
-	worker->left_database = InvalidOid;
+	forget_who_ended(database, stream);
+	worker->ended_database = InvalidOid;
 	worker->in_use = true;
 	worker->database = database;
 	worker->stream = stream;
@@ -212,29 +212,31 @@ wms_worker_release(int index, uint32 generation)
 }
 
 void
-wms_worker_leaves(void)
+wms_worker_ends(bool in_error)
 {
 	WmsSharedWorker *worker = &wms_shared->workers[my_index];
 
 	LWLockAcquire(&wms_shared->lock, LW_EXCLUSIVE);
 	if (is_claim(worker, my_generation))
 	{
-		worker->left_database = worker->database;
-		worker->left_stream = worker->stream;
+		worker->ended_database = worker->database;
+		worker->ended_stream = worker->stream;
+		worker->ended_in_error = in_error;
 	}
 	LWLockRelease(&wms_shared->lock);
 }
 
 bool
-wms_worker_has_left(Oid database, Oid stream)
+wms_worker_has_ended(Oid database, Oid stream, bool in_error)
 {
-	bool		left = false;
+	bool		ended = false;
 
 	LWLockAcquire(&wms_shared->lock, LW_SHARED);
 	for (int i = 0; i < wms_shared->nworkers; i++)
-		left |= !wms_shared->workers[i].in_use && has_left(&wms_shared->workers[i], database, stream);
+		ended |= !wms_shared->workers[i].in_use && has_ended(&wms_shared->workers[i], database, stream) &&
+			wms_shared->workers[i].ended_in_error == in_error;
 	LWLockRelease(&wms_shared->lock);
-	return left;
+	return ended;
 }
 
 static void

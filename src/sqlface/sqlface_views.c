@@ -212,7 +212,7 @@ look_at(const WmsStreamDef *def, LiveStream *live)
 }
 
 /*
- * Of the streams that the registry has as running, the worker knows better; one that
+ * Of the streams that the registry has as running, the worker knows better, or the last one knew what stopped it; one that
  * no worker has taken up yet is starting.
  */
 static WmsStatus
@@ -223,7 +223,7 @@ status_of(const WmsStreamDef *def, const LiveStream *live)
 
 	if (!lives)
 		return def->status;
-	if (live->in_shared && live->has_worker && live->status <= WMS_NEEDS_RESYNC)
+	if (live->in_shared && (live->has_worker || live->status == WMS_BLOCKED) && live->status <= WMS_NEEDS_RESYNC)
 		return live->status;
 	return def->status == WMS_RUNNING ? WMS_STARTING : def->status;
 }

@@ -129,6 +129,7 @@ extern XLogRecPtr wms_last_commit(void);
 extern void wms_runner_error(WmsRunner *runner, ErrorData *edata);
 /* It cannot go on for a reason that may pass by itself: it is tried again, later each time. */
 extern void wms_runner_block(WmsRunner *runner, const char *reason);
+extern void wms_runners_stand(const char *reason);
 extern void wms_runner_put_off(WmsRunner *runner);	/* only when, not what is shown of it */
 
 /* ---- worker_error.c */

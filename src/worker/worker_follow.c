@@ -81,7 +81,7 @@ give_back(WmsRunner *runner)
 	}
 	wms_registry_changed(MyDatabaseId);
 	wms_worker_wake(MyDatabaseId);
-	wms_worker_leaves();
+	wms_worker_ends(false);
 	proc_exit(0);
 }
 

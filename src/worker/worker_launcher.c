@@ -7,7 +7,7 @@
  * a create_stream that rolled back has left it, and the worker of a database without streams drops it before it goes.  So the launcher
  * needs no database: it looks at marks and slots, claims a worker slot in shared memory for each database that has none, and registers the process.  A worker that
  * dies is started again at the next look, not sooner than RESTART_MS after its last start; one that left, because there was nothing more
- * to do, as soon as there is.
+ * to do, as soon as there is; one that ends in an error again and again (the disk is full, say) later each time, up to RESTART_MAX_MS.
  *
  * It looks when it is woken (a create_stream has committed, a worker has gone) and every LOOK_MS.  It
  * never exits by itself: an exit status of 0 would unregister it until the next server start.
@@ -40,6 +40,8 @@
 
 #define LOOK_MS 5000
 #define RESTART_MS 1000
+#define RESTART_MAX_MS 30000
+#define STEADY_MS 60000			/* one that ran for so long may be started again at once */
 #define SLOT_PREFIX "wmstream_"
 
 /* When a worker was last started for a database, or a follower for one of its streams. */
@@ -48,6 +50,7 @@ typedef struct Started
 	Oid			database;
 	Oid			stream;			/* InvalidOid: the worker */
 	TimestampTz at;
+	int			delay;			/* ms from then on to the next start */
 } Started;
 
 static List *started = NIL;
@@ -185,6 +188,7 @@ last_start(Oid database, Oid stream)
 	s = palloc0(sizeof(Started));
 	s->database = database;
 	s->stream = stream;
+	s->delay = RESTART_MS;
 	started = lappend(started, s);
 	MemoryContextSwitchTo(old);
 	return s;
@@ -269,18 +273,21 @@ see_to(Oid database, Oid stream, TimestampTz now)
 {
 	Started    *s = last_start(database, stream);
 	WmsSharedWorker *slot;
+	bool		failed;
 	bool		full = false;
 
-	if (!TimestampDifferenceExceeds(s->at, now, RESTART_MS) && !wms_worker_has_left(database, stream))
-		return Max(1, RESTART_MS - (now - s->at) / 1000);
+	if (!TimestampDifferenceExceeds(s->at, now, s->delay) && !wms_worker_has_ended(database, stream, false))
+		return Max(1, s->delay - (now - s->at) / 1000);
 	if (wms_follower_of(database, stream) != NULL || !takes_worker(database))
 		return 0;
+	failed = wms_worker_has_ended(database, stream, true);
 	full = all_in_use(OidIsValid(stream));
 	slot = full ? NULL : wms_worker_claim(database, stream, &full);
 	if (full)
 		note_shortage(database, stream, true);
 	if (slot == NULL)
 		return 0;
+	s->delay = failed && !TimestampDifferenceExceeds(s->at, now, STEADY_MS) ? Min(s->delay * 2, RESTART_MAX_MS) : RESTART_MS;
 	s->at = now;
 	register_worker(slot, slot - wms_shared->workers, slot->generation, database, stream);
 	return 0;
@@ -296,7 +303,7 @@ forget_starts(TimestampTz now)
 	{
 		Started    *s = lfirst(lc);
 
-		if (!OidIsValid(s->stream) || !TimestampDifferenceExceeds(s->at, now, RESTART_MS))
+		if (!OidIsValid(s->stream) || !TimestampDifferenceExceeds(s->at, now, STEADY_MS))
 			continue;
 		started = foreach_delete_current(started, lc);
 		pfree(s);

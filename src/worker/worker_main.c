@@ -168,7 +168,7 @@ leave_if_alone(void)
 	{
 		unmark_database();
 		wms_crash_forget();
-		wms_worker_leaves();
+		wms_worker_ends(false);
 		proc_exit(0);
 	}
 	wms_creation_unlock();
@@ -414,6 +414,35 @@ turn(void)
 	rest(news || read || worked || wms_queues_had_rows(), news || trims || (read ? !caught_up : worked));
 }
 
+static void
+turns(void)
+{
+	for (;;)
+	{
+		MemoryContextSwitchTo(wms_worker_context);
+		if (OidIsValid(wms_follows))
+			follower_turn();
+		else
+			turn();
+	}
+}
+
+/*
+ * An error that is no stream's (reading the WAL, staging what was read when the disk is full): the next process begins from what is
+ * durable, which is safer than going on with what decoding left behind.  Until then the streams say why they stand.
+ */
+static void
+end_in_error(void)
+{
+	ErrorData  *edata;
+
+	MemoryContextSwitchTo(wms_worker_context);
+	edata = CopyErrorData();
+	LWLockReleaseAll();
+	wms_runners_stand(psprintf("the worker has ended and is started again: %s", edata->message));
+	wms_worker_ends(true);
+}
+
 void
 wms_worker_main(Datum arg)
 {
@@ -426,12 +455,14 @@ wms_worker_main(Datum arg)
 	registry_seen = pg_atomic_read_u64(&my_slot->registry_changes);
 	wms_runners_reload();
 	wms_crash_begin();
-	for (;;)
+	PG_TRY();
 	{
-		MemoryContextSwitchTo(wms_worker_context);
-		if (OidIsValid(wms_follows))
-			follower_turn();
-		else
-			turn();
+		turns();
 	}
+	PG_CATCH();
+	{
+		end_in_error();
+		PG_RE_THROW();
+	}
+	PG_END_TRY();
 }

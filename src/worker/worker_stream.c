@@ -67,10 +67,34 @@ wms_runner_runs(const WmsRunner *runner)
 							 runner->status == WMS_BACKFILLING || runner->status == WMS_BLOCKED);
 }
 
+static bool
+wants_to_run(const WmsStreamDef *def)
+{
+	return def->status == WMS_RUNNING && !def->foreign;
+}
+
 void
 wms_runner_announce(WmsRunner *runner)
 {
 	wms_stream_announce(runner->slot, runner->status, runner->progress.applied);
+}
+
+/* The process ends: streams that run are blocked, for this reason, until the next one has taken them up. */
+void
+wms_runners_stand(const char *reason)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+	{
+		WmsRunner  *runner = lfirst(lc);
+
+		if (runner->away || runner->slot == NULL || !wants_to_run(runner->def))
+			continue;
+		runner->status = WMS_BLOCKED;
+		wms_stream_set_error(runner->slot, reason);
+		wms_runner_announce(runner);
+	}
 }
 
 static void
@@ -427,12 +451,6 @@ stop(WmsRunner *runner)
 	runner->behind = !runner->def->reads_queues;
 	wms_stream_set_error(runner->slot, runner->def->reason);
 	runner->progress.applied = runner->work.applied = runner->def->command;
-}
-
-static bool
-wants_to_run(const WmsStreamDef *def)
-{
-	return def->status == WMS_RUNNING && !def->foreign;
 }
 
 void

@@ -100,6 +100,21 @@ foreach my $point ('batch-fed', 'batch-fired', 'batch-before-prepare', 'batch-be
 	is_whole('copy', '... and is whole');
 }
 
+# ---- and where no stream's batch is under way: the process ends, later each time, and the streams say why they stand
+
+my $log_before = -s $node->logfile;
+set_to('wmstream.test_point', 'confirm-before:error/53100');
+write_rows();
+polls($node, $db, qq{SELECT status = 'blocked' AND reason LIKE '%started again%"confirm-before"%' FROM wmstream.streams WHERE stream = '$_'::regclass},
+	"an error that is no stream's: $_ is blocked, with the reason") foreach ('copy', 'twin', 'lines');
+ok(eval { $node->wait_for_log(qr/(?:test point "confirm-before" reached.*){4}/s, $log_before); 1 }, '... it is tried again');
+my @tries = slurp_file($node->logfile, $log_before) =~ /(\d\d):(\d\d):(\d\d\.\d+) [^\n]*ERROR:  [^\n]*"confirm-before"/g;
+my @at = map { $tries[3 * $_] * 3600 + $tries[3 * $_ + 1] * 60 + $tries[3 * $_ + 2] } (0 .. 3);
+cmp_ok($at[3] - $at[0], '>', 5, '... later each time');
+set_to('wmstream.test_point', undef);
+consumes($node, $db, $_, "... with space $_ goes on by itself") foreach ('copy', 'twin', 'lines');
+is_whole($_, "... and $_ is whole") foreach ('copy', 'twin');
+
 # ---- failed, on a full disk
 
 my $bad = $next_id;
