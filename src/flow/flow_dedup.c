@@ -51,21 +51,10 @@ seen(WmsEntry *entry)
 static void
 emit_row(FlowOp *op, const WmsBucketKey *bucket, TupleTableSlot *slot)
 {
-	int			natts = op->out->desc->natts;
-	TupleTableSlot *out = op->out_row;
-	int			window = op->plan->window_key;
+	bool		makes_window = op->plan->window_key >= 0 && op->plan->time_column > 0;
 
-	ExecClearTuple(out);
-	memcpy(out->tts_values, slot->tts_values, sizeof(Datum) * natts);
-	memcpy(out->tts_isnull, slot->tts_isnull, sizeof(bool) * natts);
-	if (window >= 0 && op->plan->time_column > 0)
-	{
-		out->tts_values[window] = wms_flow_window_datum(op, bucket);
-		out->tts_isnull[window] = false;
-	}
-	ExecStoreVirtualTuple(out);
 	op->emitted++;
-	wms_flow_put_out(op);
+	wms_flow_put_values(op, makes_window ? bucket : NULL, slot->tts_values, slot->tts_isnull);
 }
 
 static void

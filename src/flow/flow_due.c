@@ -85,21 +85,33 @@ by_time(const void *a, const void *b)
 	return x->at < y->at ? -1 : x->at > y->at ? 1 : 0;
 }
 
+static int
+compare_entries(const FlowDueRow *x, const FlowDueRow *y)
+{
+	if (x->hash != y->hash)
+		return x->hash < y->hash ? -1 : 1;
+	if (x->key_len != y->key_len)
+		return x->key_len < y->key_len ? -1 : 1;
+	return memcmp(wms_flow_due_key(x), wms_flow_due_key(y), x->key_len);
+}
+
+/* Are they of one entry? */
+bool
+wms_flow_due_together(const FlowDueRow *x, const FlowDueRow *y)
+{
+	return compare_entries(x, y) == 0;
+}
+
 /* Rows of one entry stand together, in the order of their numbers. */
 static int
 by_entry(const void *a, const void *b)
 {
 	const FlowDueRow *x = a;
 	const FlowDueRow *y = b;
-	int			keys;
+	int			entries = compare_entries(x, y);
 
-	if (x->hash != y->hash)
-		return x->hash < y->hash ? -1 : 1;
-	if (x->key_len != y->key_len)
-		return x->key_len < y->key_len ? -1 : 1;
-	keys = memcmp(wms_flow_due_key(x), wms_flow_due_key(y), x->key_len);
-	if (keys != 0)
-		return keys;
+	if (entries != 0)
+		return entries;
 	return x->number < y->number ? -1 : x->number > y->number ? 1 : 0;
 }
 

@@ -50,14 +50,20 @@ wms_flow_window_datum(FlowOp *op, const WmsBucketKey *bucket)
 	return RangeTypePGetDatum(WmsMakeRange(op->range, &lower, &upper));
 }
 
-static void
-put_values(FlowOp *op, const Datum *values, const bool *isnull)
+/* A row goes on; window: the bucket whose window is filled in, where the operator makes it, else NULL. */
+void
+wms_flow_put_values(FlowOp *op, const WmsBucketKey *window, const Datum *values, const bool *isnull)
 {
 	int			natts = op->out->desc->natts;
 	TupleTableSlot *out = ExecClearTuple(op->out_row);
 
 	memcpy(out->tts_values, values, sizeof(Datum) * natts);
 	memcpy(out->tts_isnull, isnull, sizeof(bool) * natts);
+	if (window)
+	{
+		out->tts_values[op->plan->window_key] = wms_flow_window_datum(op, window);
+		out->tts_isnull[op->plan->window_key] = false;
+	}
 	ExecStoreVirtualTuple(out);
 	wms_flow_put_out(op);
 }
@@ -83,15 +89,9 @@ kept_to_out(const char *row, uint32 len, void *arg)
 {
 	KeptSink   *sink = arg;
 	FlowOp	   *op = sink->op;
-	int			window = op->plan->window_key;
 
 	wms_unpack(row, op->kept_row_desc, sink->values, sink->isnull);
-	if (window >= 0)
-	{
-		sink->values[window] = wms_flow_window_datum(op, &sink->entry->bucket);
-		sink->isnull[window] = false;
-	}
-	put_values(op, sink->values, sink->isnull);
+	wms_flow_put_values(op, op->plan->window_key >= 0 ? &sink->entry->bucket : NULL, sink->values, sink->isnull);
 	return true;
 }
 
@@ -138,7 +138,7 @@ zip_row(TupleTableSlot *slot, void *arg)
 		zip->waiting->tts_isnull[plan->nkeys + i] = slot->tts_isnull[column];
 		column++;
 	}
-	put_values(op, zip->waiting->tts_values, zip->waiting->tts_isnull);
+	wms_flow_put_values(op, NULL, zip->waiting->tts_values, zip->waiting->tts_isnull);
 	/* a row that was read back from disk lies in the executor's memory, which the slot will outlive */
 	ExecClearTuple(zip->waiting);
 }

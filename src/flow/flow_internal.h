@@ -394,6 +394,7 @@ extern void wms_flow_due_add(FlowDue *due, const WmsBucketKey *bucket, WmsTime a
 extern bool wms_flow_due_covers(const FlowDue *due, const WmsBucketKey *bucket, WmsTime now);
 extern int64 wms_flow_due_take(FlowDue *due, WmsTime now, FlowDueRow **rows);
 extern const char *wms_flow_due_key(const FlowDueRow *row);
+extern bool wms_flow_due_together(const FlowDueRow *x, const FlowDueRow *y);
 
 /* flow_join.c */
 extern void wms_flow_join_prepare(WmsFlow *flow, FlowOp *op);
@@ -420,6 +421,7 @@ extern TupleDesc wms_flow_states_desc(FlowOp *op);
 extern void wms_flow_emit_begin(FlowOp *op);
 extern bool wms_flow_emit_entry(FlowOp *op, WmsEntry *entry, WmsFlowKept kept);
 /* One session of a key: entry's bucket says its window, its work the states. */
+extern void wms_flow_put_values(FlowOp *op, const WmsBucketKey *window, const Datum *values, const bool *isnull);
 extern Datum wms_flow_window_datum(FlowOp *op, const WmsBucketKey *bucket);
 extern void wms_flow_emit_keys(FlowOp *op, WmsEntry *entry, Datum *values, bool *isnull);
 extern void wms_flow_emit_end(FlowOp *op);

@@ -773,12 +773,6 @@ leave_due_entry(Leaving *leaving, const WmsBucketKey *bucket)
 	wms_state_kept_from(store, leaving->entry, leaving->due->number, &leaving->row, leave_if_due, leaving);
 }
 
-static bool
-same_entry(const FlowDueRow *a, const FlowDueRow *b)
-{
-	return a->hash == b->hash && a->key_len == b->key_len && memcmp(wms_flow_due_key(a), wms_flow_due_key(b), a->key_len) == 0;
-}
-
 static void
 leave_when_due(FlowOp *op, int s, const WmsBucketKey *bucket, WmsTime now)
 {
@@ -789,7 +783,7 @@ leave_when_due(FlowOp *op, int s, const WmsBucketKey *bucket, WmsTime now)
 	for (int64 i = 0, end; i < n; i = end)
 	{
 		CHECK_FOR_INTERRUPTS();
-		for (end = i + 1; end < n && same_entry(&rows[i], &rows[end]);)
+		for (end = i + 1; end < n && wms_flow_due_together(&rows[i], &rows[end]);)
 			end++;
 		leaving.due = &rows[i];
 		leaving.due_end = &rows[end];

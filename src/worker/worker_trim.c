@@ -355,9 +355,9 @@ write_stops(void)
 	MemoryContextSwitchTo(wms_worker_context);
 	if (!done)
 		return;					/* at the next round */
+	XLogFlush(wms_last_commit());
 	foreach(lc, stopped)
 	{
-		XLogFlush(wms_last_commit());
 		wms_crash_pardon(((Stopped *) lfirst(lc))->queue);
 		pfree(((Stopped *) lfirst(lc))->reason);
 	}
