@@ -22,10 +22,12 @@
 #include "catalog/pg_authid.h"
 #include "catalog/pg_class.h"
 #include "catalog/pg_extension.h"
+#include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "commands/defrem.h"
 #include "commands/tablecmds.h"
 #include "commands/view.h"
+#include "common/hashfn.h"
 #include "executor/spi.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
@@ -72,6 +74,19 @@ wms_registry_command(const char *sql)
 	SPI_finish();
 }
 
+/*
+ * Two who make a table of one name at the same time would both find that there is none, and one would fail with a duplicate key of
+ * pg_class.  The lock is one of the schema with a number made from the name: two names with the same number wait for each other in vain,
+ * which harms nobody.  0 is the schema itself.
+ */
+void
+wms_lock_new_name(Oid schema, const char *name)
+{
+	uint16		number = 1 + hash_bytes((const unsigned char *) name, strlen(name)) % PG_UINT16_MAX;
+
+	LockDatabaseObject(NamespaceRelationId, schema, number, ShareUpdateExclusiveLock);
+}
+
 /* ---------------------------------------------------------------- the view */
 
 static List *
@@ -108,9 +123,12 @@ view_name(const WmsTarget *target, Oid schema)
 	char	   *wanted = psprintf("%s.%s", target->schema, target->name);
 	char	   *name;
 
+	wms_lock_new_name(schema, wanted);
 	if (strlen(wanted) < NAMEDATALEN && !OidIsValid(get_relname_relid(wanted, schema)) &&
 		!OidIsValid(GetSysCacheOid2(TYPENAMENSP, Anum_pg_type_oid, CStringGetDatum(wanted), ObjectIdGetDatum(schema))))
 		return wanted;
+	/* Others would choose the same. */
+	wms_lock_new_name(schema, "");
 	name = ChooseRelationName(wanted, NULL, "stream", schema, false);
 	ereport(NOTICE,
 			(errmsg("the definition is kept as view %s", quote_qualified_identifier(get_namespace_name(schema), name))));
@@ -242,33 +260,53 @@ refuse_loop(Oid relid)
 			 errhint("Name a table that the stream does not read, directly or through views or other streams.")));
 }
 
+/* The stream runs as its owner, but whoever names a table for it must be allowed to write there too: called before the table is locked. */
+static void
+caller_may_insert(const RangeVar *relation, Oid relid, Oid oldrelid, void *arg)
+{
+	if (OidIsValid(relid))
+		check_may_insert(relid, GetUserId());
+}
+
+/* Locked against being dropped; InvalidOid if there is none. */
+static Oid
+find_late_table(const RangeVar *relation)
+{
+	return RangeVarGetRelidExtended(relation, AccessShareLock, RVR_MISSING_OK, caller_may_insert, NULL);
+}
+
+static Oid
+new_late_table(const RangeVar *relation, Oid schema, Oid owner)
+{
+	Oid			relid;
+
+	make_late_table(relation, schema);
+	relid = get_relname_relid(relation->relname, schema);
+	if (owner != GetUserId() && pg_class_aclcheck(relid, owner, ACL_INSERT) != ACLCHECK_OK)
+		wms_registry_command(psprintf("GRANT INSERT ON %s TO %s",
+									  quote_qualified_identifier(get_namespace_name(schema), relation->relname),
+									  quote_identifier(GetUserNameFromId(owner, false))));
+	return relid;
+}
+
 Oid
 wms_define_late_table(const char *name, Oid stream, Oid view, Oid owner)
 {
 	RangeVar   *relation = makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(name)));
-	Oid			relid = RangeVarGetRelid(relation, NoLock, true);
+	Oid			relid = find_late_table(relation);
 
-	if (OidIsValid(relid))
-	{
-		/* The stream runs as its owner, but whoever names a table for it must be allowed to write there too. */
-		check_may_insert(relid, GetUserId());
-		LockRelationOid(relid, AccessShareLock);
-		check_late_table(relid, stream);
-		if (wms_definition_reaches(view, relid))
-			refuse_loop(relid);
-	}
-	else
+	if (!OidIsValid(relid))
 	{
 		Oid			schema = RangeVarGetCreationNamespace(relation);
 
-		make_late_table(relation, schema);
-		relid = get_relname_relid(relation->relname, schema);
-		if (owner != GetUserId() && pg_class_aclcheck(relid, owner, ACL_INSERT) != ACLCHECK_OK)
-			wms_registry_command(psprintf("GRANT INSERT ON %s TO %s",
-										  quote_qualified_identifier(get_namespace_name(schema), relation->relname),
-										  quote_identifier(GetUserNameFromId(owner, false))));
-		check_late_table(relid, stream);
+		wms_lock_new_name(schema, relation->relname);
+		relid = find_late_table(relation);
+		if (!OidIsValid(relid))
+			relid = new_late_table(relation, schema, owner);
 	}
+	check_late_table(relid, stream);
+	if (wms_definition_reaches(view, relid))
+		refuse_loop(relid);
 	check_may_insert(relid, owner);
 	return relid;
 }

@@ -21,5 +21,10 @@ extern Datum wms_queue_now(void);
 extern void wms_queue_begins(Oid stream);
 /* registry_define.c: runs a utility command as the current user. */
 extern void wms_registry_command(const char *sql);
+/*
+ * registry_define.c: before a relation of that name is made: waits for others of us who are making one, and keeps them waiting
+ * until the transaction ends.  Afterwards it must be looked for again.
+ */
+extern void wms_lock_new_name(Oid schema, const char *name);
 
 #endif							/* WMS_REGISTRY_INTERNAL_H */

@@ -9,8 +9,8 @@
  * The *key* is the unique index that upserts go by.  It covers exactly the shown group keys, and it must
  * treat two NULLs as equal, as GROUP BY does: a primary key, or UNIQUE NULLS NOT DISTINCT.
  *
- * Locking: resolving takes ShareUpdateExclusiveLock on an existing table, so that two
- * create_stream on one table wait for each other.
+ * Locking: resolving takes ShareUpdateExclusiveLock on an existing table, or a lock of the name of one that is to
+ * be made, so that two create_stream on one table wait for each other.
  */
 #include "postgres.h"
 
@@ -47,23 +47,32 @@ must_own(const RangeVar *relation, Oid relid, Oid oldrelid, void *arg)
 		aclcheck_error(ACLCHECK_NOT_OWNER, get_relkind_objtype(get_rel_relkind(relid)), relation->relname);
 }
 
+static Oid
+find_table(const RangeVar *relation)
+{
+	return RangeVarGetRelidExtended(relation, ShareUpdateExclusiveLock, RVR_MISSING_OK, must_own, NULL);
+}
+
 WmsTarget *
 wms_target_resolve(const char *name)
 {
 	WmsTarget  *target = palloc0(sizeof(WmsTarget));
 	RangeVar   *relation = makeRangeVarFromNameList(textToQualifiedNameList(cstring_to_text(name)));
 
-	target->relid = RangeVarGetRelidExtended(relation, ShareUpdateExclusiveLock, RVR_MISSING_OK, must_own, NULL);
+	target->relid = find_table(relation);
+	if (!OidIsValid(target->relid))
+	{
+		target->schema_oid = RangeVarGetCreationNamespace(relation);
+		wms_lock_new_name(target->schema_oid, relation->relname);
+		target->relid = find_table(relation);
+	}
 	if (OidIsValid(target->relid))
 	{
 		target->schema_oid = get_rel_namespace(target->relid);
 		target->owner = wms_registry_owner(target->relid);
 	}
 	else
-	{
-		target->schema_oid = RangeVarGetCreationNamespace(relation);
 		target->owner = GetUserId();
-	}
 	target->schema = get_namespace_name(target->schema_oid);
 	target->name = relation->relname;
 	return target;

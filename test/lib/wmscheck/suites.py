@@ -97,7 +97,8 @@ def tap(place):
             kept = place.logs / "tap" / file.stem
             keep_logs(data / "tmp_check/log", kept)
             own_log = kept / f"regress_log_{file.stem}"
-            print_some((own_log.read_text(errors="replace").splitlines() if own_log.exists() else lines)[-30:])
+            told = own_log.read_text(errors="replace").splitlines() if own_log.exists() else lines
+            print_some(what_failed(told) + told[-30:])
         passed, failed = passed + good, failed + bad
         place.stop_servers()
     return passed, failed
@@ -112,6 +113,17 @@ def count_tap(lines, status):
     if plan is None or plan != good + bad + aside or good + bad == 0 or (status != 0 and bad == 0):
         bad += 1
     return good, bad
+
+
+def what_failed(lines):
+    """Each test that failed with what it says of itself: its comments, which hold what it got."""
+    found, follows = [], 0
+    for line in lines:
+        text = re.sub(r"^\[[\d:.]+\]\([\d.]+s\) ", "", line)
+        follows = 15 if text.startswith("not ok") else follows - 1 if text.startswith("#") or not text else 0
+        if follows > 0:
+            found.append(line)
+    return found
 
 
 def keep_logs(source, target):
