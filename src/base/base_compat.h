@@ -19,6 +19,13 @@
 #define WmsExecutorRun(qd, dir, count) ExecutorRun(qd, dir, count, true)
 #endif
 
+/* Index entries of a new row; from 16 on it can be left to summarizing indexes. */
+#if PG_VERSION_NUM >= 160000
+#define WmsInsertIndexTuples(result, slot, estate) ExecInsertIndexTuples(result, slot, estate, false, false, NULL, NIL, false)
+#else
+#define WmsInsertIndexTuples(result, slot, estate) ExecInsertIndexTuples(result, slot, estate, false, false, NULL, NIL)
+#endif
+
 /* Change tuples are plain HeapTuples from 17 on. */
 #if PG_VERSION_NUM >= 170000
 #define WmsChangeTuple(t) (t)

@@ -28,6 +28,7 @@ int			wms_batch_memory = 65536;
 bool		wms_force_kept_arguments = false;
 bool		wms_force_planned_feed = false;
 bool		wms_force_row_feed = false;
+bool		wms_force_insert_statement = false;
 int			wms_look_ahead_from = 16384;
 int			wms_due_rows = 65536;
 char	   *wms_test_point = NULL;
@@ -127,6 +128,12 @@ define_developer_settings(void)
 							 "Developer: feeds rows one by one, never many at a time.",
 							 NULL,
 							 &wms_force_row_feed, false,
+							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+
+	DefineCustomBoolVariable("wmstream.force_insert_statement",
+							 "Developer: puts rows into every result table by a statement, one by one.",
+							 NULL,
+							 &wms_force_insert_statement, false,
 							 PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("wmstream.look_ahead_from",

@@ -341,6 +341,15 @@ has_side_effects(WmsFlow *flow, Oid relid)
 	return found;
 }
 
+/* The result's column that tells the window, where groups are put out window by window; else 0. */
+static AttrNumber
+window_column(const WmsStreamPlan *plan)
+{
+	WmsWindowKind kind = plan->top_op >= 0 ? plan->ops[plan->top_op].window.kind : WMS_WINDOW_NONE;
+
+	return (kind == WMS_WINDOW_GRID || kind == WMS_WINDOW_CUMULATE) && plan->shown_time.kind > WMS_SHOWN_EVENT ? plan->shown_time.column : 0;
+}
+
 static WmsStreamDef *
 copy_def(const WmsStreamDef *def)
 {
@@ -394,7 +403,7 @@ wms_flow_build(const WmsStreamDef *def, MemoryContext parent)
 		flow->shown = wms_query_make(flow->plan->shown_query, flow->env);
 	note_readers(flow, flow->shown);
 	wms_flow_plan_queries(flow);
-	flow->sink = wms_sink_open(flow->def, flow->plan->result_desc, flow->plan->key_columns);
+	flow->sink = wms_sink_open(flow->def, flow->plan->result_desc, flow->plan->key_columns, window_column(flow->plan));
 	if (def->fill == WMS_FILL_RESYNC && def->fill_since != WMS_TIME_MIN)
 		wms_sink_keep_before(flow->sink, &flow->plan->shown_time, def->fill_since);
 	if (OidIsValid(def->late_table))

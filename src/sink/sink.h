@@ -3,6 +3,7 @@
  *	  Writing finished rows into the result table, and rows that were put aside into the late table.
  *
  * sink_result.c  insert, upsert, take away, replace by difference
+ * sink_bulk.c    insert into plain tables, many rows at a time
  * sink_late.c    late table
  *
  * Everything runs as the stream's owner, inside the stream's transaction, through the executor: constraints, triggers, partitions,
@@ -16,8 +17,11 @@
 
 typedef struct WmsSink WmsSink;
 
-/* desc: columns of the SELECT list, matched to the result's columns by name.  Lives in the current context. */
-extern WmsSink *wms_sink_open(const WmsStreamDef *def, TupleDesc desc, List *key_columns);
+/*
+ * desc: columns of the SELECT list, matched to the result's columns by name.  run: the column that tells the window, if rows come window by
+ * window; else 0.  Lives in the current context.
+ */
+extern WmsSink *wms_sink_open(const WmsStreamDef *def, TupleDesc desc, List *key_columns, AttrNumber run);
 /* Rows from before since (before_since says which) are not written, and what stands there in the table stays. */
 extern void wms_sink_keep_before(WmsSink *sink, const WmsShownTime *shown, WmsTime since);
 /* Deletes the rows of the table but for those from before since (WMS_TIME_MIN: all). */

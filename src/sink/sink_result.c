@@ -4,7 +4,7 @@
  *
  * The rows of a firing are collected in the row set wms_rows; the keys of the groups that it
  * touched, where rows may have to be taken away, in wms_touched.  Ordinary statements then read
- * these sets: INSERT; INSERT ... ON CONFLICT DO UPDATE; DELETE.  Their text is built when the sink is
+ * these sets: INSERT (sink_bulk.c has a faster way into plain tables); INSERT ... ON CONFLICT DO UPDATE; DELETE.  Their text is built when the sink is
  * opened, planned at first use and run as the stream's owner, so constraints, triggers,
  * partitions, defaults, generated columns, row-level security and privileges are
  * Postgres's business.  Rows are written in key order, which halves the cost of the index.
@@ -30,7 +30,7 @@
 #include "utils/syscache.h"
 #include "utils/typcache.h"
 
-#include "sink/sink.h"
+#include "sink/sink_internal.h"
 
 #define NULLABLE_MAX 4			/* key columns that may be NULL, for statements of their own */
 
@@ -44,6 +44,7 @@ struct WmsSink
 	List	   *key;			/* column numbers in desc that make the key */
 	List	   *nullable;		/* those of them that the table lets be NULL */
 	Oid			relid;
+	AttrNumber	run;			/* column by which the rows of a firing come; 0: none */
 	int			nulls;			/* of the statement that is being made: which of nullable are NULL, as bits */
 	char	   *before;			/* condition on r: the row is from before what is to be written; NULL: none is */
 	char	   *before_there;	/* the same on t, a row of the table */
@@ -373,7 +374,7 @@ check_logged(Oid relid)
 }
 
 WmsSink *
-wms_sink_open(const WmsStreamDef *def, TupleDesc desc, List *key_columns)
+wms_sink_open(const WmsStreamDef *def, TupleDesc desc, List *key_columns, AttrNumber run)
 {
 	WmsSink    *sink = palloc0(sizeof(WmsSink));
 
@@ -385,6 +386,7 @@ wms_sink_open(const WmsStreamDef *def, TupleDesc desc, List *key_columns)
 	sink->env = create_queryEnv();
 	sink->relid = def->stream;
 	sink->desc = desc;
+	sink->run = run;
 	sink->key = def->has_key ? key_columns : NIL;
 	sink->target = quote_qualified_identifier(get_namespace_name(get_rel_namespace(def->stream)),
 											  get_rel_name(def->stream));
@@ -484,8 +486,12 @@ wms_sink_clear(WmsSink *sink, const WmsShownTime *shown, WmsTime since)
 int64
 wms_sink_insert(WmsSink *sink)
 {
+	int64		written;
+
 	if (count_rows(sink->rows) == 0)
 		return 0;
+	if (!sink->before && !wms_force_insert_statement && wms_bulk_insert(sink->relid, sink->rows, sink->key, sink->run, &written))
+		return written;
 	return run(sink, &sink->insert, make_insert);
 }
 
