@@ -138,7 +138,25 @@ TABLE state;
 ALTER TABLE steps ALTER ts DROP NOT NULL;
 SELECT wmstream.resume('steps');
 SELECT wmstream.wait('steps');
+-- as a partition it refuses what belongs into another
+CREATE TABLE steps_of_all (LIKE steps) PARTITION BY RANGE (k);
+ALTER TABLE steps_of_all ATTACH PARTITION steps FOR VALUES FROM (MINVALUE) TO (16);
+INSERT INTO step VALUES ('2024-01-01 00:00+00', 15), ('2024-01-01 00:00+00', 16);
+SELECT oracle.status('steps');
+TABLE state;
+ALTER TABLE steps_of_all DETACH PARTITION steps;
+SELECT wmstream.resume('steps');
+SELECT wmstream.wait('steps');
+-- a constraint that looks at the rows before
+CREATE FUNCTION fewer_than(n bigint) RETURNS bool LANGUAGE plpgsql AS 'BEGIN RETURN (SELECT count(*) FROM public.steps) < n; END';
+ALTER TABLE steps ADD CONSTRAINT few CHECK (fewer_than(18));
+INSERT INTO step SELECT '2024-01-01 00:00+00', k FROM generate_series(17, 20) k;
+SELECT oracle.status('steps');
+TABLE state;
+ALTER TABLE steps DROP CONSTRAINT few;
+SELECT wmstream.resume('steps');
+SELECT wmstream.wait('steps');
 SELECT * FROM oracle.differences('TABLE step', 'TABLE steps');
 DROP VIEW state;
-DROP TABLE referrer;
+DROP TABLE referrer, steps_of_all;
 SELECT count(wmstream.drop_stream(stream, true)) FROM wmstream.streams;

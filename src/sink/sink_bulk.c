@@ -5,8 +5,9 @@
  * A statement puts one row after the other into a page: for each it finds and locks the page and writes a WAL record.  COPY puts a page's worth of
  * them there at once, through the access method's multi_insert, and enters them into the indexes afterwards.  The same is done here where nobody
  * could tell the difference.  A table is *plain* if an INSERT does nothing with it but checking constraints and filling indexes: it has no triggers
- * for INSERT, no rules, no row-level security that would hold the writer, no partitions; the columns that the stream does not give stay NULL; and
- * the writer may insert into all of it.  Every other table gets the statement, which is the slow twin (wmstream.force_insert_statement).
+ * for INSERT, no rules, no row-level security that would hold the writer, no partitions, and is none; none of its constraints could see the rows
+ * that are written before the one it checks; the columns that the stream does not give stay NULL; and the writer may insert into all of it.
+ * Every other table gets the statement, which is the slow twin (wmstream.force_insert_statement).
  *
  * Order of events: the rows are read, in the order of the key, into slots of the table, each checked against the constraints; when
  * SLOTS_MAX rows or BYTES_MAX are together, and at the end, they are put into the table and then, row by row, into its indexes.
@@ -26,6 +27,8 @@
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
+#include "nodes/nodes.h"
+#include "optimizer/optimizer.h"
 #include "utils/acl.h"
 #include "utils/datum.h"
 #include "utils/lsyscache.h"
@@ -62,6 +65,21 @@ has_insert_triggers(Relation rel)
 
 	return triggers && (triggers->trig_insert_before_row || triggers->trig_insert_after_row || triggers->trig_insert_instead_row ||
 						triggers->trig_insert_before_statement || triggers->trig_insert_after_statement || triggers->trig_insert_new_table);
+}
+
+/*
+ * A volatile function in a CHECK constraint may look at the table, and finds there the rows that a statement has written so far, as it may find
+ * what the checks of these have written.  (Any other sees what was there before the statement, and those of indexes are not volatile.)
+ */
+static bool
+checks_see_rows(Relation rel)
+{
+	TupleConstr *constr = RelationGetDescr(rel)->constr;
+	bool		see = false;
+
+	for (int i = 0; constr && i < constr->num_check && !see; i++)
+		see = contain_volatile_functions(stringToNode(constr->check[i].ccbin));
+	return see;
 }
 
 /* The column of desc of that name; 0: none. */
@@ -114,7 +132,8 @@ is_plain(Relation rel)
 {
 	Oid			relid = RelationGetRelid(rel);
 
-	return rel->rd_rel->relkind == RELKIND_RELATION && rel->rd_rules == NULL && !has_insert_triggers(rel) &&
+	return rel->rd_rel->relkind == RELKIND_RELATION && !rel->rd_rel->relispartition && rel->rd_rules == NULL && !has_insert_triggers(rel) &&
+		!checks_see_rows(rel) &&
 		check_enable_rls(relid, InvalidOid, true) != RLS_ENABLED &&
 		pg_class_aclcheck(relid, GetUserId(), ACL_INSERT) == ACLCHECK_OK;
 }
