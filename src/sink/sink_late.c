@@ -5,6 +5,9 @@
  * Rows are remembered as they come (in the batch context) and written by one INSERT at the end of
  * the batch, in the stream's own transaction, as its owner.  The source row is stored as to_jsonb gives it.
  * Without a late table nothing is remembered; counting is the flow's business.
+ *
+ * A row is shown as a record of the columns by which the flow reads it, not as a value of the table's type: nothing keeps the table
+ * from being altered while a batch runs, and then the type says of other columns than those that are in the row.
  */
 #include "postgres.h"
 
@@ -21,7 +24,6 @@
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
-#include "utils/typcache.h"
 
 #include "sink/sink.h"
 
@@ -35,9 +37,16 @@ struct WmsLateSink
 	Oid			stream;
 	char	   *target;
 	int64		waiting;		/* rows in set */
-	Oid			row_type;		/* of the function call below */
-	FmgrInfo	to_jsonb;		/* called for row_type */
+	List	   *records;		/* LateRecord * */
+	FmgrInfo	to_jsonb;		/* called for records */
 };
+
+/* How rows of a source are shown. */
+typedef struct LateRecord
+{
+	TupleDesc	desc;			/* by which they are read */
+	TupleDesc	record;			/* the same as an anonymous type */
+} LateRecord;
 
 static const struct
 {
@@ -55,6 +64,17 @@ static const struct
 };
 
 static const char *const reason_names[] = {"late", "no_time", "future", "error"};
+
+/* The function must be told its argument's type, as the parser would: by an expression that calls it. */
+static void
+prepare_to_jsonb(WmsLateSink *late)
+{
+	Const	   *argument = makeConst(RECORDOID, -1, InvalidOid, -1, (Datum) 0, true, false);
+
+	fmgr_info(F_TO_JSONB, &late->to_jsonb);
+	fmgr_info_set_expr((Node *) makeFuncExpr(F_TO_JSONB, JSONBOID, list_make1(argument), InvalidOid, InvalidOid,
+											 COERCE_EXPLICIT_CALL), &late->to_jsonb);
+}
 
 WmsLateSink *
 wms_late_open(const WmsStreamDef *def)
@@ -77,24 +97,10 @@ wms_late_open(const WmsStreamDef *def)
 	late->env = create_queryEnv();
 	late->set = wms_rowset_make(late->env, "wms_late", desc);
 	late->stream = def->stream;
+	prepare_to_jsonb(late);
 	late->target = quote_qualified_identifier(get_namespace_name(get_rel_namespace(def->late_table)),
 											  get_rel_name(def->late_table));
 	return late;
-}
-
-/* The function must be told the row's type, as the parser would: by an expression that calls it. */
-static void
-prepare_to_jsonb(WmsLateSink *late, Oid row_type)
-{
-	MemoryContext context = GetMemoryChunkContext(late);
-	MemoryContext old = MemoryContextSwitchTo(context);
-	Const	   *argument = makeConst(row_type, -1, InvalidOid, -1, (Datum) 0, true, false);
-
-	fmgr_info_cxt(F_TO_JSONB, &late->to_jsonb, context);
-	fmgr_info_set_expr((Node *) makeFuncExpr(F_TO_JSONB, JSONBOID, list_make1(argument), InvalidOid, InvalidOid,
-											 COERCE_EXPLICIT_CALL), &late->to_jsonb);
-	late->row_type = row_type;
-	MemoryContextSwitchTo(old);
 }
 
 /*
@@ -115,28 +121,47 @@ portable_jsonb(WmsLateSink *late, Datum row)
 	return value;
 }
 
-/* The row is formed anew as a value of the table's type as it is now: the bytes in the table are not one. */
-static Datum
-row_as_jsonb(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row)
+static TupleDesc
+record_of(WmsLateSink *late, TupleDesc desc)
 {
-	Oid			row_type = get_rel_type_id(source);
-	TupleDesc	type_desc = lookup_rowtype_tupdesc(row_type, -1);
-	Datum	   *values = palloc0(sizeof(Datum) * Max(desc->natts, type_desc->natts));
-	bool	   *isnull = palloc(sizeof(bool) * Max(desc->natts, type_desc->natts));
+	LateRecord *record;
+	MemoryContext old;
+	ListCell   *lc;
+
+	foreach(lc, late->records)
+	{
+		record = lfirst(lc);
+		if (record->desc == desc)
+			return record->record;
+	}
+	old = MemoryContextSwitchTo(GetMemoryChunkContext(late));
+	record = palloc(sizeof(LateRecord));
+	record->desc = desc;
+	record->record = CreateTupleDescCopy(desc);
+	record->record->tdtypeid = RECORDOID;
+	record->record->tdtypmod = -1;
+	BlessTupleDesc(record->record);
+	late->records = lappend(late->records, record);
+	MemoryContextSwitchTo(old);
+	return record->record;
+}
+
+/* The row is formed anew as a record: the bytes in the table are not one. */
+static Datum
+row_as_jsonb(WmsLateSink *late, TupleDesc desc, HeapTuple row)
+{
+	Datum	   *values = palloc(sizeof(Datum) * desc->natts);
+	bool	   *isnull = palloc(sizeof(bool) * desc->natts);
 	Datum		value;
 
-	if (late->row_type != row_type)
-		prepare_to_jsonb(late, row_type);
-	memset(isnull, true, sizeof(bool) * Max(desc->natts, type_desc->natts));
 	heap_deform_tuple(row, desc, values, isnull);
-	value = HeapTupleGetDatum(heap_form_tuple(type_desc, values, isnull));
-	ReleaseTupleDesc(type_desc);
-	value = portable_jsonb(late, value);
+	value = portable_jsonb(late, HeapTupleGetDatum(heap_form_tuple(record_of(late, desc), values, isnull)));
 	if (wms_queue_column(desc) != InvalidAttrNumber)	/* put back, the row is another transaction's */
 		value = DirectFunctionCall2(jsonb_delete, value, CStringGetTextDatum(WMS_QUEUE_COLUMN));
 	return value;
 }
 
+/* desc: the source's, which stays as long as the sink does. */
 void
 wms_late_put(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row, bool has_time, WmsTime event_time,
 			 WmsTime watermark, WmsReason reason, const char *error)
@@ -156,7 +181,7 @@ wms_late_put(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row, bool 
 	values[5] = error ? CStringGetTextDatum(error) : (Datum) 0;
 	isnull[5] = (error == NULL);
 	values[6] = TimestampTzGetDatum(GetCurrentTimestamp());
-	values[7] = row_as_jsonb(late, source, desc, row);
+	values[7] = row_as_jsonb(late, desc, row);
 	tuplestore_putvalues(late->set->rows, late->set->desc, values, isnull);
 	late->waiting++;
 }

@@ -372,6 +372,30 @@ consumes($node, $db, 'given', 'resumed after the restart');
 is_sql($node, $db, 'SELECT count(*), count(DISTINCT id), max(id) FROM given', $node->safe_psql($db, "SELECT count(*), count(*), max(id) FROM event WHERE id >= $first"),
 	'... without loss');
 
+# ---- a source that is altered while a batch runs: what the batch puts aside is shown as it reads it
+
+$node->safe_psql($db, q{
+	CREATE TABLE altered (gone text, id int, spare int, ts timestamptz);
+	INSERT INTO altered VALUES ('from before', 1, 1, '2024-01-01 00:00+00');
+	ALTER TABLE altered DROP gone;
+	SELECT wmstream.create_stream('of_altered', $$SELECT lower(w) AS hour, count(*) AS n FROM altered, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0 s') GROUP BY w$$,
+		late_table => 'altered_late');
+	INSERT INTO altered VALUES (2, 2, '2024-01-02 00:00+00');
+});
+consumes($node, $db, 'of_altered');
+my $offset = -s $node->logfile;
+$node->safe_psql('postgres', q{ALTER SYSTEM SET wmstream.test_point = 'batch-begin:wait:of_altered'});
+$node->reload;
+$node->safe_psql($db, q{INSERT INTO altered VALUES (3, 1000000001, '2024-01-01 00:00+00'), (4, NULL, NULL)});
+$node->wait_for_log(qr/test point "batch-begin": waiting/, $offset);
+$node->safe_psql($db, 'ALTER TABLE altered ALTER spare TYPE text, ADD more text');
+$node->safe_psql($db, q{INSERT INTO altered VALUES (5, 'five', '2024-01-01 00:00+00', 'x')});
+$node->safe_psql('postgres', q{ALTER SYSTEM RESET wmstream.test_point});
+$node->reload;
+consumes($node, $db, 'of_altered', 'a source altered while a batch runs: the stream goes on');
+is_sql($node, $db, q{SELECT reason, row_data - 'ts' FROM altered_late ORDER BY row_data ->> 'id'},
+	qq{late|{"id": 3, "spare": 1000000001}\nno_time|{"id": 4, "spare": null}\nlate|{"id": 5, "more": "x", "spare": "five"}}, '... and what was put aside is as it was');
+
 never_crashed($node);
 $node->stop;
 done_testing();
