@@ -11,7 +11,8 @@
  * (wms_flow_ahead_drain), nor when inputs run that read the operator's rows: these, firings and readers see whole groups.
  *
  * The row's memory is gone when its turn comes, so the queue has its own copies: key and plain values in each place, other values in
- * one of two contexts that are used in turn for GENERATION_ROWS rows each; when one is reset, its rows have left long ago.
+ * one of two contexts that are used in turn, each for GENERATION_ROWS rows or until it has GENERATION_BYTES, but for more rows than can wait;
+ * so when one is reset, its rows have left.
  *
  * Rows that are fed many at a time (flow_vector.c) need no queue: they are there already, and ask for their groups' memory themselves.
  *
@@ -25,6 +26,7 @@
 #include "flow/flow_internal.h"
 
 #define GENERATION_ROWS 1024
+#define GENERATION_BYTES ((Size) 1024 * 1024)
 
 StaticAssertDecl(GENERATION_ROWS > WMS_EXPECT_MAX, "rows must have left when their memory is used again");
 
@@ -108,15 +110,23 @@ wms_flow_ahead_begin(FlowOp *op)
 	op->looks_ahead = size.entries >= wms_look_ahead_from;
 }
 
+static bool
+is_full(const FlowAhead *ahead)
+{
+	return ahead->entered >= GENERATION_ROWS ||
+		(ahead->entered >= WMS_EXPECT_MAX && MemoryContextMemAllocated(ahead->generations[ahead->generation], false) >= GENERATION_BYTES);
+}
+
 static MemoryContext
 generation(FlowAhead *ahead)
 {
-	if (++ahead->entered > GENERATION_ROWS)
+	if (is_full(ahead))
 	{
 		ahead->generation = 1 - ahead->generation;
 		MemoryContextReset(ahead->generations[ahead->generation]);
-		ahead->entered = 1;
+		ahead->entered = 0;
 	}
+	ahead->entered++;
 	return ahead->generations[ahead->generation];
 }
 

@@ -108,6 +108,8 @@ settle_rows(WmsFlow *flow)
 
 		if (is_late(row) && !(row->paired && is_late(row + 1)))
 			wms_flow_put_aside(flow, row, WMS_REASON_LATE, NULL);
+		if (flow->late && flow->buffered)
+			heap_freetuple(row->tuple); /* our copy */
 	}
 	flow->first_ord += flow->nrows;
 	flow->nrows = 0;

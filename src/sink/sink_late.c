@@ -37,6 +37,7 @@ struct WmsLateSink
 	Oid			stream;
 	char	   *target;
 	int64		waiting;		/* rows in set */
+	MemoryContext row;			/* while one is made */
 	List	   *records;		/* LateRecord * */
 	FmgrInfo	to_jsonb;		/* called for records */
 };
@@ -97,6 +98,7 @@ wms_late_open(const WmsStreamDef *def)
 	late->env = create_queryEnv();
 	late->set = wms_rowset_make(late->env, "wms_late", desc);
 	late->stream = def->stream;
+	late->row = AllocSetContextCreate(CurrentMemoryContext, "wmstream late row", ALLOCSET_DEFAULT_SIZES);
 	prepare_to_jsonb(late);
 	late->target = quote_qualified_identifier(get_namespace_name(get_rel_namespace(def->late_table)),
 											  get_rel_name(def->late_table));
@@ -168,9 +170,11 @@ wms_late_put(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row, bool 
 {
 	Datum		values[LATE_COLUMNS];
 	bool		isnull[LATE_COLUMNS] = {false};
+	MemoryContext old;
 
 	if (late->set->rows == NULL)
 		wms_rowset_begin(late->set);
+	old = MemoryContextSwitchTo(late->row);
 	values[0] = ObjectIdGetDatum(late->stream);
 	values[1] = ObjectIdGetDatum(source);
 	values[2] = TimestampTzGetDatum(event_time);
@@ -183,6 +187,8 @@ wms_late_put(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row, bool 
 	values[6] = TimestampTzGetDatum(GetCurrentTimestamp());
 	values[7] = row_as_jsonb(late, desc, row);
 	tuplestore_putvalues(late->set->rows, late->set->desc, values, isnull);
+	MemoryContextSwitchTo(old);
+	MemoryContextReset(late->row);	/* a batch may have millions */
 	late->waiting++;
 }
 
