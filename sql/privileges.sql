@@ -207,7 +207,25 @@ ALTER TABLE readable DISABLE ROW LEVEL SECURITY;
 SELECT wmstream.resume('s');
 SELECT * FROM oracle.compare('s', 'hour + interval ''1 hour'' <= $1');
 
+-- A schema that the owner may not look into any more: no statement of its own would find the table.
+CREATE SCHEMA regress_place;
+GRANT USAGE, CREATE ON SCHEMA regress_place TO regress_owner;
+SET ROLE regress_owner;
+SELECT wmstream.create_stream('regress_place.p', 'SELECT k, v FROM readable');
+RESET ROLE;
+INSERT INTO readable VALUES ('2024-01-02 00:30+00', 'first', 5);
+SELECT wmstream.wait('regress_place.p');
+REVOKE USAGE ON SCHEMA regress_place FROM regress_owner;
+INSERT INTO readable VALUES ('2024-01-02 00:30+00', 'second', 6);
+SELECT oracle.status('regress_place.p');
+SELECT reason FROM wmstream.streams WHERE stream = 'regress_place.p'::regclass;
+GRANT USAGE ON SCHEMA regress_place TO regress_owner;
+SELECT wmstream.resume('regress_place.p');
+SELECT wmstream.wait('regress_place.p');
+TABLE regress_place.p;
+
 DROP FUNCTION seen;
 DROP EXTENSION wmstream;
 DROP OWNED BY regress_owner, regress_nobody, regress_reader CASCADE;
 DROP ROLE regress_owner, regress_member, regress_reader, regress_monitor, regress_nobody;
+DROP SCHEMA regress_place;

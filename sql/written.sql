@@ -21,6 +21,8 @@ INSERT INTO kinds VALUES
 	CREATE INDEX ON indexed ((total * 2)); CREATE INDEX ON indexed (shop) WHERE n > 3; CREATE INDEX ON indexed USING brin (hour); CREATE INDEX ON indexed USING hash (n)'),
 ('wide', 'CREATE TABLE wide (gone int, note text, hour timestamptz, gone_too text, total numeric, shop int, last int, n bigint); ALTER TABLE wide DROP gone, DROP gone_too'),
 ('checked', 'CREATE TABLE checked (hour timestamptz NOT NULL, shop int CHECK (shop >= 0), n bigint, total numeric NOT NULL, CHECK (n > 0 AND total <> -1))'),
+('asked', 'CREATE TABLE asked (hour timestamptz, shop int, n bigint, total numeric, CHECK (tableoid <> 0))'),
+('part', 'CREATE TABLE whole (hour timestamptz, shop int, n bigint, total numeric) PARTITION BY RANGE (shop); CREATE TABLE part PARTITION OF whole FOR VALUES FROM (0) TO (7)'),
 ('with_default', 'CREATE TABLE with_default (note text DEFAULT ''default'', hour timestamptz, shop int, n bigint DEFAULT 0, total numeric)'),
 ('with_domain', 'CREATE TABLE with_domain (note worth, hour timestamptz, shop int, n bigint, total numeric)'),
 ('with_identity', 'CREATE TABLE with_identity (id int GENERATED ALWAYS AS IDENTITY, hour timestamptz, shop int, n bigint, total numeric)'),

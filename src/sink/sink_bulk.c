@@ -127,15 +127,22 @@ columns_given(Relation rel, TupleDesc desc)
 	return found == desc->natts ? given : NULL;
 }
 
+/* By all that a statement would ask: also the schema, through which it finds the table. */
 static bool
-is_plain(Relation rel)
+may_insert(Relation rel)
 {
 	Oid			relid = RelationGetRelid(rel);
 
-	return rel->rd_rel->relkind == RELKIND_RELATION && !rel->rd_rel->relispartition && rel->rd_rules == NULL && !has_insert_triggers(rel) &&
-		!checks_see_rows(rel) &&
-		check_enable_rls(relid, InvalidOid, true) != RLS_ENABLED &&
+	return check_enable_rls(relid, InvalidOid, true) != RLS_ENABLED && WmsMayLookInto(RelationGetNamespace(rel), GetUserId()) &&
 		pg_class_aclcheck(relid, GetUserId(), ACL_INSERT) == ACLCHECK_OK;
+}
+
+/* Rows are put into slots as heap tuples: not into tables of other kinds. */
+static bool
+is_plain(Relation rel)
+{
+	return rel->rd_rel->relkind == RELKIND_RELATION && !rel->rd_rel->relispartition && table_slot_callbacks(rel) == &TTSOpsBufferHeapTuple &&
+		rel->rd_rules == NULL && !has_insert_triggers(rel) && !checks_see_rows(rel);
 }
 
 /* ---------------------------------------------------------------- writing */
@@ -212,6 +219,7 @@ bulk_put(Bulk *bulk, TupleTableSlot *row)
 		slot->tts_isnull[i] = given > 0 ? row->tts_isnull[given - 1] : true;
 	}
 	ExecStoreVirtualTuple(slot);
+	slot->tts_tableOid = RelationGetRelid(bulk->rel);	/* a constraint may ask */
 	if (RelationGetDescr(bulk->rel)->constr)
 	{
 		ExecConstraints(bulk->result, slot, bulk->estate);
@@ -355,7 +363,7 @@ bool
 wms_bulk_insert(Oid relid, WmsRowSet *rows, List *order, AttrNumber run, int64 *written)
 {
 	Relation	rel = table_open(relid, RowExclusiveLock);
-	AttrNumber *given = is_plain(rel) ? columns_given(rel, rows->desc) : NULL;
+	AttrNumber *given = is_plain(rel) && may_insert(rel) ? columns_given(rel, rows->desc) : NULL;
 
 	if (given)
 		*written = put_rows(rel, given, rows, order, run);
