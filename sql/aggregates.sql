@@ -15,6 +15,9 @@ CREATE AGGREGATE mul(numeric) (SFUNC = numeric_mul, STYPE = numeric, COMBINEFUNC
 CREATE AGGREGATE longest(text) (SFUNC = text_larger, STYPE = text);
 CREATE FUNCTION count_up(bigint, anyelement) RETURNS bigint LANGUAGE sql IMMUTABLE AS $$ SELECT $1 + CASE WHEN $2 IS NULL THEN 100 ELSE 1 END $$;
 CREATE AGGREGATE strange_count(anyelement) (SFUNC = count_up, STYPE = bigint, INITCOND = '0');
+-- with what count() is made of, beginning elsewhere: without a value at the first one that comes
+CREATE AGGREGATE first_and_more(bigint) (SFUNC = int8inc_any, STYPE = bigint);
+CREATE AGGREGATE five_more("any") (SFUNC = int8inc_any, STYPE = bigint, INITCOND = '5');
 CREATE FUNCTION keep(int[], int) RETURNS int[] LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN (SELECT array_agg(x ORDER BY x DESC) FROM unnest($1 || $2) x LIMIT 1); END $$;
 CREATE FUNCTION best3(int[]) RETURNS int[] LANGUAGE sql IMMUTABLE RETURN $1[1:3];
 CREATE AGGREGATE greatest3(int) (SFUNC = keep, STYPE = int[], FINALFUNC = best3, INITCOND = '{}');
@@ -22,7 +25,7 @@ CREATE AGGREGATE greatest3(int) (SFUNC = keep, STYPE = int[], FINALFUNC = best3,
 -- Every aggregate stands in a stream of its own path; the definitions are made from one list.
 CREATE TABLE tried (name text, list text, columns text);
 INSERT INTO tried VALUES
-('counts', $$count(*) AS c1, count(n) AS c2, count(*) FILTER (WHERE i4 > 0) AS c3, count(t) FILTER (WHERE b) AS c4, strange_count(t) AS c5, strange_count(i4) AS c6$$, NULL),
+('counts', $$count(*) AS c1, count(n) AS c2, count(*) FILTER (WHERE i4 > 0) AS c3, count(t) FILTER (WHERE b) AS c4, strange_count(t) AS c5, strange_count(i4) AS c6, first_and_more(i8) AS c7, five_more(i4) AS c8$$, NULL),
 ('integers', $$sum(i2) AS s2, sum(i4) AS s4, sum(i8) AS s8, avg(i2) AS a2, avg(i4) AS a4, avg(i8) AS a8, min(i2) AS mn2, max(i8) AS mx8, bit_and(i4) AS ba, bit_or(i8) AS bo, bit_xor(i2) AS bx$$, NULL),
 ('numerics', $$sum(n) AS s, avg(n) AS a, min(n) AS mn, max(n) AS mx, variance(n) AS v, stddev(n) AS sd, var_pop(n) AS vp, stddev_pop(i4) AS sp, stddev_samp(i8) AS ss, mul(i4 % 3 + 2) AS m, sum(n * n) FILTER (WHERE n < 0) AS f$$, NULL),
 ('floats', $$sum(f8) AS s8, sum(f4) AS s4, avg(f8) AS a8, stddev(f8) AS sd, corr(f8, f4) AS co, regr_slope(f8, i4::float8) AS sl, covar_pop(f8, f4) AS cp, max(f8) AS mx, min(f4) AS mn$$,

@@ -157,6 +157,17 @@ prepare_initial(FlowAgg *agg, HeapTuple tuple, AttrNumber column)
 	agg->initial = OidInputFunctionCall(input, TextDatumGetCString(initial), ioparam, -1);
 }
 
+/* By the functions of count(), as which somebody else's aggregate may begin elsewhere (without a value: at the first argument). */
+static bool
+counts_from_zero(const FlowAgg *agg, const AggForm *parts)
+{
+	if (parts->transfn != F_INT8INC && parts->transfn != F_INT8INC_ANY)
+		return false;
+	if (OidIsValid(parts->inversefn) && parts->inversefn != F_INT8DEC && parts->inversefn != F_INT8DEC_ANY)
+		return false;
+	return !agg->initial_null && DatumGetInt64(agg->initial) == 0;
+}
+
 /* Transitions that are done in place, without a call for each row. */
 static FlowAdvanceRows
 advance_rows_of(const FlowAgg *agg)
@@ -199,9 +210,9 @@ wms_flow_fast_prepare(FlowOp *op, FlowAgg *agg, WmsAggPlan *plan, int column)
 	agg->transtype = resolve_aggregate_transtype(aggref->aggfnoid, parts.transtype, argtypes, agg->nargs);
 	get_typlenbyval(agg->transtype, &agg->translen, &agg->transbyval);
 	agg->internal = (agg->transtype == INTERNALOID);
-	agg->counts = (form->aggtransfn == F_INT8INC || form->aggtransfn == F_INT8INC_ANY);
 	prepare_functions(op, agg, form, &parts, argtypes);
 	prepare_initial(agg, tuple, parts.initial);
+	agg->counts = counts_from_zero(agg, &parts);
 	agg->advance_rows = advance_rows_of(agg);
 	ReleaseSysCache(tuple);
 }
