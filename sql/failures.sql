@@ -119,3 +119,13 @@ SELECT oracle.status('with_itself');
 TABLE with_itself ORDER BY g;
 SELECT event_time, reason, error, row_data ->> 'g' AS g FROM twice_aside;
 SELECT input_rows, error_rows FROM wmstream.stat_streams WHERE stream = 'with_itself'::regclass;
+
+-- Errors that say nothing: the status and the late table say as much.
+CREATE FUNCTION silent(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN IF $1 = 0 THEN RAISE EXCEPTION USING MESSAGE = ''; END IF; RETURN $1; END $$;
+CREATE TABLE mute (id int);
+SELECT wmstream.create_stream('silent_stop', 'SELECT silent(id) AS id FROM mute');
+SELECT wmstream.create_stream('silent_skip', 'SELECT silent(id) AS id FROM mute', on_error => 'skip', late_table => 'silent_rows');
+INSERT INTO mute VALUES (1), (0);
+SELECT oracle.status('silent_stop'), oracle.status('silent_skip');
+SELECT regexp_replace(reason, '[0-9A-F]+/[0-9A-F]+$', '(place)') AS reason FROM wmstream.streams WHERE stream = 'silent_stop'::regclass;
+SELECT reason, error, row_data FROM silent_rows;

@@ -143,6 +143,7 @@ typedef struct WmsWhere
 	bool		in_rows;
 	WmsBatch   *batch;
 } WmsWhere;
+extern const char *wms_error_message(const ErrorData *edata);
 extern char *wms_error_text(WmsRunner *runner, WmsBatch *batch, const WmsWhere *where, const ErrorData *edata, int64 row, bool timed_out);
 
 /* ---- worker_queue.c */

@@ -551,7 +551,7 @@ static void
 look_for_row(WmsRunner *runner, const ErrorData *edata)
 {
 	runner->single = true;
-	runner->sought_error = MemoryContextStrdup(runner->skip_context, edata->message);
+	runner->sought_error = MemoryContextStrdup(runner->skip_context, wms_error_message(edata));
 }
 
 /*
@@ -565,7 +565,7 @@ skip_row(WmsRunner *runner, const ErrorData *edata, int64 row, WmsTime time)
 	WmsSkip    *skip = palloc(sizeof(WmsSkip));
 
 	skip->row = row;
-	skip->error = pstrdup(edata->message);
+	skip->error = pstrdup(wms_error_message(edata));
 	skip->time = time;
 	runner->skips = lappend(runner->skips, skip);
 	MemoryContextSwitchTo(old);

@@ -194,6 +194,13 @@ is_too_long_key(const ErrorData *edata)
 	return edata->constraint_name != NULL || (edata->filename && strcmp(file ? file + 1 : edata->filename, "indextuple.c") == 0);
 }
 
+/* Code of users may raise errors that say nothing: then what the server's log has of them. */
+const char *
+wms_error_message(const ErrorData *edata)
+{
+	return edata->message && edata->message[0] ? edata->message : "missing error text";
+}
+
 /*
  * The text for an error of a batch; row: the number of the row that raised it, -1: not known, or none.  Outside a transaction; lives in
  * the batch context.
@@ -207,7 +214,7 @@ wms_error_text(WmsRunner *runner, WmsBatch *batch, const WmsWhere *where, const 
 	if (timed_out)
 		appendStringInfo(text, "the batch took longer than wmstream.batch_timeout (%d ms)", wms_batch_timeout);
 	else
-		appendStringInfoString(text, edata->message);
+		appendStringInfoString(text, wms_error_message(edata));
 	if (edata->detail && !timed_out)
 		appendStringInfo(text, " (%s)", edata->detail);
 	if (where->in_rows)

@@ -206,7 +206,7 @@ try_open(Oid registry)
 		AbortOutOfAnyTransaction();
 		if (OidIsValid(wms_follows))
 			wms_follow_cannot();
-		wms_runners_lost(edata->hint ? psprintf("%s. %s", edata->message, edata->hint) : edata->message);
+		wms_runners_lost(edata->hint ? psprintf("%s. %s", wms_error_message(edata), edata->hint) : wms_error_message(edata));
 		FreeErrorData(edata);
 	}
 	PG_END_TRY();
@@ -439,7 +439,7 @@ end_in_error(void)
 	MemoryContextSwitchTo(wms_worker_context);
 	edata = CopyErrorData();
 	LWLockReleaseAll();
-	wms_runners_stand(psprintf("the worker has ended and is started again: %s", edata->message));
+	wms_runners_stand(psprintf("the worker has ended and is started again: %s", wms_error_message(edata)));
 	wms_worker_ends(true);
 }
 

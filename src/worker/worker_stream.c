@@ -194,7 +194,7 @@ try_to_write_end(const WmsRunner *runner)
 
 		MemoryContextSwitchTo(wms_batch_context);
 		edata = CopyErrorData();
-		problem = edata->message;
+		problem = pstrdup(wms_error_message(edata));
 		EmitErrorReport();
 		FlushErrorState();
 		AbortOutOfAnyTransaction();
