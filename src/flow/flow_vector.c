@@ -12,6 +12,9 @@
  *	 the visits find their groups, and then each aggregate takes in all of them
  *	 rows that were dropped from all their windows are put aside
  *
+ * Rows of one source keep their order; those of several come source by source, as far as their vectors go: nothing says in which order rows from
+ * both sides of a UNION ALL go into an aggregate.
+ *
  * All that a flow does with a row is the same as row by row (flow_source.c, flow_group.c), which is the slow twin, and what is done:
  *
  *	 in flows with a planned input, or operators other than plain groups, or inputs that are the result itself
