@@ -40,6 +40,7 @@ typedef struct Session
 	WmsWindow  *shown;			/* windows of the result rows that it replaces */
 	FlowState  *states;
 	int			nords;			/* rows of this chunk, while it is not settled */
+	int			ords_room;
 	int64	   *ords;
 } Session;
 
@@ -170,18 +171,44 @@ wms_flow_session_encode(FlowOp *op, WmsEntry *entry, StringInfo value)
 
 /* ---------------------------------------------------------------- merging */
 
-static void *
-append_array(FlowOp *op, const void *a, int na, const void *b, int nb, Size size)
+/* a replaces the result rows of b too. */
+static void
+take_over_shown(FlowOp *op, Session *a, const Session *b)
 {
-	char	   *both;
+	WmsWindow  *both;
 
-	if (nb == 0)
-		return (void *) a;
-	both = MemoryContextAlloc(work_context(op), size * (na + nb));
-	if (na > 0)
-		memcpy(both, a, size * na);
-	memcpy(both + size * na, b, size * nb);
-	return both;
+	if (b->nshown == 0)
+		return;
+	both = MemoryContextAlloc(work_context(op), sizeof(WmsWindow) * (a->nshown + b->nshown));
+	if (a->nshown > 0)
+		memcpy(both, a->shown, sizeof(WmsWindow) * a->nshown);
+	memcpy(both + a->nshown, b->shown, sizeof(WmsWindow) * b->nshown);
+	a->shown = both;
+	a->nshown += b->nshown;
+}
+
+static void
+forget_ords(Session *session)
+{
+	if (session->ords)
+		pfree(session->ords);
+	session->ords = NULL;
+	session->nords = session->ords_room = 0;
+}
+
+static void
+remember_ords(FlowOp *op, Session *session, const int64 *ords, int n)
+{
+	if (session->nords + n > session->ords_room)
+	{
+		session->ords_room = Max(session->nords + n, Max(4, session->ords_room * 2));
+		if (session->ords)
+			session->ords = repalloc_huge(session->ords, sizeof(int64) * session->ords_room);
+		else
+			session->ords = MemoryContextAllocHuge(work_context(op), sizeof(int64) * session->ords_room);
+	}
+	memcpy(session->ords + session->nords, ords, sizeof(int64) * n);
+	session->nords += n;
 }
 
 /* b, which touches or overlaps a, goes into a. */
@@ -193,10 +220,10 @@ merge(FlowOp *op, Session *a, Session *b)
 	a->touched |= b->touched;
 	a->settled |= b->settled;
 	a->fresh += b->fresh;
-	a->shown = append_array(op, a->shown, a->nshown, b->shown, b->nshown, sizeof(WmsWindow));
-	a->nshown += b->nshown;
-	a->ords = append_array(op, a->ords, a->nords, b->ords, b->nords, sizeof(int64));
-	a->nords += b->nords;
+	take_over_shown(op, a, b);
+	if (b->nords > 0)
+		remember_ords(op, a, b->ords, b->nords);
+	forget_ords(b);
 	wms_flow_states_combine(op, a->states, b->states);
 }
 
@@ -246,17 +273,17 @@ merge_neighbours(FlowOp *op, Sessions *sessions, int i)
 	return i;
 }
 
-/* The session of a row that lies inside one that is there already: nothing moves, the usual case. */
+/*
+ * The one session that a row's own touches or overlaps: it takes the row in, which is the usual case.  NULL: there is none, or there are
+ * several, which the row joins.
+ */
 static Session *
 session_around(Sessions *sessions, WmsTime start, WmsTime end)
 {
-	for (int i = sessions->n - 1; i >= 0; i--)
+	for (int i = sessions->n - 1; i >= 0 && sessions->list[i].end >= start; i--)
 	{
-		Session    *s = &sessions->list[i];
-
-		if (s->start <= start && start <= s->end &&
-			(i + 1 == sessions->n || end < sessions->list[i + 1].start))
-			return s;
+		if (sessions->list[i].start <= end)
+			return i == 0 || sessions->list[i - 1].end < start ? &sessions->list[i] : NULL;
 	}
 	return NULL;
 }
@@ -336,14 +363,15 @@ static void
 remember_row(FlowOp *op, Session *session, TupleTableSlot *slot)
 {
 	int			column = op->inputs[0]->plan->ord_column;
+	int64		ord;
 
 	if (session->settled || column == 0 || slot->tts_isnull[column - 1])
 	{
 		wms_flow_mark_row(op, 0, slot, FLOW_ROW_KEPT);
 		return;
 	}
-	session->ords = append_array(op, session->ords, session->nords, &slot->tts_values[column - 1], 1, sizeof(int64));
-	session->nords++;
+	ord = DatumGetInt64(slot->tts_values[column - 1]);
+	remember_ords(op, session, &ord, 1);
 }
 
 static void
@@ -393,6 +421,7 @@ add_session(FlowOp *op, WmsWindow window, uint32 hash, StringInfo key, TupleTabl
 		session->states = wms_flow_states_new(op);
 		session = &sessions->list[merge_neighbours(op, sessions, i)];
 	}
+	session->start = Min(session->start, window.start);
 	session->end = Max(session->end, window.end);
 	session->touched = true;
 	session->fresh++;
@@ -535,8 +564,7 @@ mark_ords(FlowOp *op, Session *session, uint8 mark)
 
 	for (int i = 0; i < session->nords; i++)
 		flow->rows[session->ords[i] - flow->first_ord].marks |= mark;
-	session->nords = 0;
-	session->ords = NULL;
+	forget_ords(session);
 }
 
 static WmsTime

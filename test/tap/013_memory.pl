@@ -59,6 +59,9 @@ is_sql($node, $db, 'SELECT reason, count(*), min(length(row_data ->> $$note$$)) 
 rises_below(130, "SELECT DISTINCT id % 10 AS id, ts FROM event WHERE wmstream.watermark(ts, '1 day')", q{, late_table => 'aside'}, $wide, 'rows that wait for the end of a chunk');
 rises_below(130, "SELECT DISTINCT ON (id, ts) id, ts, note FROM event WHERE wmstream.watermark(ts, '1 day')", '',
 	q{INSERT INTO event SELECT n, '2024-01-02 00:00+00', repeat(md5(n::text), 6000) FROM generate_series(1, 800) n}, 'large rows that wait for their group');
+rises_below(130, "SELECT lower(s) AS since, upper(s) AS until, id % 3 AS k, count(*) AS n FROM event, wmstream.session_window(ts, '1 minute') AS s WHERE wmstream.watermark(ts, '0') GROUP BY s, id % 3",
+	q{, late_table => 'aside'}, q{INSERT INTO event SELECT n, timestamptz '2024-01-02 00:00+00' + n * interval '1 ms' + n / 8000 * interval '10 minutes' FROM generate_series(1, 160000) n},
+	'sessions of many rows');
 never_crashed($node);
 $node->stop;
 done_testing();
