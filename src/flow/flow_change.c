@@ -93,7 +93,7 @@ typedef struct KeptRow
 {
 	const char *data;
 	uint32		len;			/* without the mark */
-	bool		cancelled;
+	int			cancelled;		/* of the first of equal rows that were taken back: how many of them have met theirs */
 } KeptRow;
 
 typedef struct KeptRows
@@ -110,7 +110,7 @@ sort_out(const char *data, uint32 len, void *arg)
 
 	row->data = data;
 	row->len = len - 1;
-	row->cancelled = false;
+	row->cancelled = 0;
 	if (data[len - 1])
 		kept->taken = lappend(kept->taken, row);
 	else
@@ -151,22 +151,21 @@ lower_bound(const List *sorted, const KeptRow *row)
 	return from;
 }
 
-/* Cancels one of the rows taken back that is equal; false: there is none. */
+/* Cancels one of the rows taken back that is equal; false: there is none.  Very many may be equal. */
 static bool
 cancel(const List *taken, const KeptRow *row)
 {
-	for (int i = lower_bound(taken, row); i < list_length(taken); i++)
-	{
-		KeptRow    *other = list_nth(taken, i);
+	int			at = lower_bound(taken, row);
+	KeptRow    *first;
 
-		if (compare_rows(other, row) != 0)
-			return false;
-		if (other->cancelled)
-			continue;
-		other->cancelled = true;
-		return true;
-	}
-	return false;
+	if (at == list_length(taken))
+		return false;
+	first = list_nth(taken, at);
+	at += first->cancelled;
+	if (at == list_length(taken) || compare_rows(list_nth(taken, at), row) != 0)
+		return false;
+	first->cancelled++;
+	return true;
 }
 
 /* Copies of the rows are made by nobody: they stay where kept has them, in the batch or in shared memory. */
