@@ -215,7 +215,7 @@ extern void wms_crash_begin(void);
 extern void wms_crash_running(Oid stream);
 extern void wms_crash_trimming(Oid queue);	/* rows of it are being deleted; InvalidOid: not any more */
 extern void wms_crash_note_endless(void);	/* its code does not end: async-signal-safe */
-extern void wms_crash_pardon(Oid what);	/* the stream or queue has been stopped: should it go on, counting begins anew */
+extern void wms_crash_pardon(Oid what, bool trim);	/* the stream, or the trimming of the queue, has been stopped: should it go on, counting begins anew */
 extern void wms_crash_forget(void);
 
 /* ---- worker_stream.c */

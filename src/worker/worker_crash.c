@@ -121,16 +121,23 @@ write_notes(const char *path, const CrashNote *notes, int n)
 	close(fd);
 }
 
-/* flags: NOTE_TRIM or 0.  *endless: one of them says so. */
+/* kind: NOTE_TRIM, of a queue; 0, of a stream.  A table may be both. */
+static bool
+is_about(const CrashNote *note, Oid what, uint32 kind)
+{
+	return note->what == what && (note->flags & NOTE_TRIM) == kind;
+}
+
+/* *endless: one of them says so. */
 static int
-count_notes(const CrashNote *notes, int n, Oid what, uint32 flags, bool *endless)
+count_notes(const CrashNote *notes, int n, Oid what, uint32 kind, bool *endless)
 {
 	int			count = 0;
 
 	*endless = false;
 	for (int i = 0; i < n; i++)
 	{
-		if (notes[i].what != what || (notes[i].flags & NOTE_TRIM) != flags)
+		if (!is_about(&notes[i], what, kind))
 			continue;
 		count++;
 		*endless = *endless || (notes[i].flags & NOTE_ENDLESS) != 0;
@@ -138,13 +145,26 @@ count_notes(const CrashNote *notes, int n, Oid what, uint32 flags, bool *endless
 	return count;
 }
 
+/* How many are left. */
 static int
-drop_notes(CrashNote *notes, int n, Oid what, int64 before)
+drop_notes(CrashNote *notes, int n, Oid what, uint32 kind)
 {
 	int			kept = 0;
 
 	for (int i = 0; i < n; i++)
-		if (notes[i].what != what && notes[i].at >= before)
+		if (!is_about(&notes[i], what, kind))
+			notes[kept++] = notes[i];
+	return kept;
+}
+
+static int
+drop_old_notes(CrashNote *notes, int n)
+{
+	int64		since = (int64) time(NULL) - WINDOW_S;
+	int			kept = 0;
+
+	for (int i = 0; i < n; i++)
+		if (notes[i].at >= since)
 			notes[kept++] = notes[i];
 	return kept;
 }
@@ -195,7 +215,7 @@ wms_crash_begin(void)
 
 	note_path(path);
 	found = read_notes(path, notes);
-	n = drop_notes(notes, found, InvalidOid, (int64) time(NULL) - WINDOW_S);
+	n = drop_old_notes(notes, found);
 	n = stop_streams(notes, n);
 	stop_trims(notes, n);
 	if (n == 0)
@@ -212,7 +232,7 @@ wms_crash_begin(void)
 }
 
 void
-wms_crash_pardon(Oid what)
+wms_crash_pardon(Oid what, bool trim)
 {
 	char		path[MAXPGPATH];
 	CrashNote  *notes;
@@ -222,7 +242,7 @@ wms_crash_pardon(Oid what)
 	note_path(path);
 	notes = palloc(sizeof(CrashNote) * MAX_NOTES);
 	found = read_notes(path, notes);
-	n = drop_notes(notes, found, what, 0);
+	n = drop_notes(notes, found, what, trim ? NOTE_TRIM : 0);
 	if (n != found)
 		write_notes(path, notes, n);
 	pfree(notes);

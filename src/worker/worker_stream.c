@@ -241,7 +241,7 @@ end_now(WmsRunner *runner)
 		wms_registry_changed(MyDatabaseId);
 		wms_worker_wake(MyDatabaseId);
 	}
-	wms_crash_pardon(runner->stream);
+	wms_crash_pardon(runner->stream, false);
 	return true;
 }
 

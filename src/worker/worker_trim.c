@@ -358,7 +358,7 @@ write_stops(void)
 	XLogFlush(wms_last_commit());
 	foreach(lc, stopped)
 	{
-		wms_crash_pardon(((Stopped *) lfirst(lc))->queue);
+		wms_crash_pardon(((Stopped *) lfirst(lc))->queue, true);
 		pfree(((Stopped *) lfirst(lc))->reason);
 	}
 	list_free_deep(stopped);
