@@ -117,3 +117,27 @@ SELECT wmstream.create_stream('s', 'SELECT who, wmstream.session_window(ts, ''1 
 \echo :SQLSTATE
 SELECT wmstream.create_stream('s', 'SELECT who, lower(s) AS since, count(*) AS n FROM clicks, wmstream.session_window(ts, ''0'') AS s WHERE wmstream.watermark(ts, ''0'') GROUP BY s, who');
 \echo :SQLSTATE
+
+-- Sessions in which every value was NULL meet others, as the earlier one and as the later one, in one batch and in several; all rows of a key make one session.
+CREATE TABLE beats (ts timestamptz, k text, v int, x numeric, f float8, t text, b bool);
+SELECT wmstream.create_stream('beaten', $$
+  SELECT s, k, count(*) AS n, count(v) AS nv, sum(v) AS sum, sum(v) FILTER (WHERE v > 1) AS big, min(v) AS min, max(t) AS max, avg(v) AS avg, sum(x) AS sum_x, avg(x) AS avg_x, stddev(f) AS dev, bool_and(b) AS every, bit_or(v) AS bits
+  FROM beats, wmstream.session_window(ts, '10 s') AS s WHERE wmstream.watermark(ts, '1 minute') GROUP BY s, k
+$$);
+-- a: NULLs first; b: NULLs last; c: NULLs alone; d: what joins them is NULL; e: each of three
+CREATE FUNCTION beat(key text, second int, v int) RETURNS void LANGUAGE sql AS
+	$$ INSERT INTO beats VALUES (timestamptz '2024-01-01 00:00+00' + second * interval '1 second', key, v, v / 4.0, v / 8.0, 'v' || v, v > 0) $$;
+SELECT sum(1) FROM (SELECT beat(k, s, v) FROM (VALUES ('a', 0, NULL), ('a', 15, 7), ('a', 8, 1), ('b', 0, 7), ('b', 15, NULL), ('b', 8, 1), ('c', 0, NULL), ('c', 15, NULL), ('c', 8, NULL), ('d', 0, 3), ('d', 15, 5), ('d', 8, NULL), ('e', 0, NULL), ('e', 15, 2), ('e', 30, NULL), ('e', 8, NULL), ('e', 23, 4)) r(k, s, v) OFFSET 0) r;
+DO $$
+DECLARE
+	r record;
+BEGIN
+	FOR r IN SELECT * FROM (VALUES ('f', 0, NULL), ('f', 15, 7), ('f', 8, 1), ('g', 0, 7), ('g', 15, NULL), ('g', 8, 1), ('h', 0, NULL), ('h', 15, NULL), ('h', 8, NULL), ('i', 0, NULL), ('i', 15, 2), ('i', 30, NULL), ('i', 8, NULL), ('i', 23, 4)) r(k, s, v) LOOP
+		PERFORM beat(r.k, r.s, r.v);
+		COMMIT;
+	END LOOP;
+END $$;
+SELECT wmstream.advance_watermark('beaten', '2024-01-02 00:00+00');
+SELECT wmstream.wait('beaten');
+SELECT * FROM oracle.differences('TABLE beaten', $$SELECT tstzrange(min(ts), max(ts) + interval '10 s'), k, count(*), count(v), sum(v), sum(v) FILTER (WHERE v > 1), min(v), max(t), avg(v), sum(x), avg(x), stddev(f), bool_and(b), bit_or(v) FROM beats GROUP BY k$$);
+SELECT k, n, nv, sum, big FROM beaten ORDER BY k;

@@ -660,21 +660,18 @@ combine(FlowOp *op, FlowAgg *agg, FlowState *into, FlowState *from)
 	LOCAL_FCINFO(call, 2);
 	Datum		value;
 
-	if (agg->combinefn.fn_strict)
+	/*
+	 * Two states that are NULL stay that: nothing came into either, or nothing but what left it NULL.  A combine function that is not strict
+	 * may make something of them that other states can be added to, but rows cannot, as an executor never adds any after combining.
+	 */
+	if (from->isnull && (into->isnull || agg->combinefn.fn_strict))
+		return;
+	/* As with the first of an executor's partial states. */
+	if (into->isnull && agg->combinefn.fn_strict)
 	{
-		if (from->isnull)
-			return;
-		if (into->no_value || into->isnull)
-		{
-			bool		was_empty = into->no_value;
-
-			if (was_empty)
-			{
-				replace_state(op, agg, into, from->value, false);
-				into->no_value = false;
-			}
-			return;
-		}
+		replace_state(op, agg, into, from->value, false);
+		into->no_value = false;
+		return;
 	}
 	InitFunctionCallInfoData(*call, &agg->combinefn, 2, agg->aggref->inputcollid, (Node *) op->flow->agg, NULL);
 	call->args[0].value = into->value;
