@@ -100,6 +100,22 @@ typedef struct WmsRefusal WmsRefusal;
 extern WmsRefusal *wms_window_spec(WmsWindowKind kind, const Interval *size, const Interval *slide,
 								   const Interval *offset, WmsWindowSpec *spec);
 
+/* Asks for memory that will be read soon, for any address. */
+static inline void
+wms_prefetch_line(const void *address)
+{
+#if defined(__GNUC__)
+	__builtin_prefetch(address);
+#endif
+}
+
+static inline void
+wms_prefetch(const void *address)
+{
+	wms_prefetch_line(address);
+	wms_prefetch_line((const char *) address + 64);
+}
+
 /* a + b for times and spans, saturating at WMS_TIME_MIN/MAX; infinite a stays. */
 extern WmsTime wms_time_add(WmsTime a, int64 span);
 /* The last valid timestamp; END_TIMESTAMP itself is not one. */

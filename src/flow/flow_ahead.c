@@ -3,8 +3,9 @@
  *	  Rows wait a little, so that the memory they will touch is there when their turn comes.
  *
  * In a state of millions of groups, keys of sessions or of DISTINCT, nearly every row touches one for the first time in its batch, and
- * each such touch is a walk through memory that no cache holds.  So rows of an operator with a large state gather in WMS_EXPECT_MAX
- * places; when these are full, the memory of all their groups is asked for at once, and then all of them go on into their groups.
+ * each such touch is a walk through memory that no cache holds; so it is when a batch itself touches very many.  So rows of an
+ * operator with a large state, or in a batch that has come to be one, gather in WMS_EXPECT_MAX places; when these are full, the
+ * memory of all their groups is asked for at once, and then all of them go on into their groups.
  *
  * What enters has passed the late test and is settled as far as its source is concerned (but in sessions, where the chunk's end
  * settles it); only the group is still to be touched.  Order is kept.  Nothing waits beyond the end of the chunk
@@ -108,6 +109,14 @@ wms_flow_ahead_begin(FlowOp *op)
 	wms_state_op_size(op->flow->store, op->plan->id, &size);
 	/* with few entries the caches do well by themselves */
 	op->looks_ahead = size.entries >= wms_look_ahead_from;
+}
+
+/* A chunk of the batch has ended, and nothing waits: the batch's own copies of the groups that it touched may have become many. */
+void
+wms_flow_ahead_again(FlowOp *op)
+{
+	if (op->ahead && !op->looks_ahead)
+		op->looks_ahead = wms_state_touched(op->flow->store) >= wms_look_ahead_from;
 }
 
 static bool

@@ -331,6 +331,7 @@ extern void wms_flow_touch_group(FlowOp *op, const WmsWindow *window, uint32 has
 /* flow_ahead.c */
 extern void wms_flow_ahead_prepare(FlowOp *op);
 extern void wms_flow_ahead_begin(FlowOp *op);
+extern void wms_flow_ahead_again(FlowOp *op);
 extern void wms_flow_ahead_add(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableSlot *slot);
 extern void wms_flow_ahead_drain(FlowOp *op);
 extern bool wms_flow_ahead_waits(const WmsFlow *flow);

@@ -313,14 +313,22 @@ runs_out_at(const WmsEntry *timer)
 }
 
 /*
- * The key is to be looked at when W comes to at.  Timers up to done have run out.  One that should have, as it is for rows that came
- * within the allowed lateness, gets a bucket that leaves with the next firing.
+ * Of a timer for at.  Those up to done have run out.  One that should have, as it is for rows that came within the allowed lateness,
+ * gets a bucket that leaves with the next firing.
  */
+static WmsBucketKey
+timer_bucket(FlowOp *op, WmsTime at, WmsTime done)
+{
+	WmsTime		end = wms_grid_end(op->timer_slice, at);
+
+	return (WmsBucketKey) {op->timer_op, WMS_TIME_MIN, at > done && WmsTimeIsFinite(end) ? end : at};
+}
+
+/* The key is to be looked at when W comes to at. */
 static void
 set_timer(FlowOp *op, WmsTime at, WmsTime done, const WmsEntry *of)
 {
-	WmsTime		end = wms_grid_end(op->timer_slice, at);
-	WmsBucketKey bucket = {op->timer_op, WMS_TIME_MIN, at > done && WmsTimeIsFinite(end) ? end : at};
+	WmsBucketKey bucket = timer_bucket(op, at, done);
 	WmsEntry   *timer = wms_state_get(op->flow->store, &bucket, of->hash, of->key, of->key_len, true);
 
 	if ((!timer->is_new || timer->work) && runs_out_at(timer) > done)
@@ -606,14 +614,40 @@ settle_entry(FlowOp *op, WmsEntry *entry)
 		after_removal(op, entry, sessions);
 }
 
+/* The next entries of a chunk, what was made of them and their timers lie anywhere in memory: asks for all of it before any is touched. */
+static void
+expect_touched(FlowOp *op, int from)
+{
+	WmsTime		done = wms_flow_op_watermark(op, op->flow->old_watermark);
+	int			upto = Min(from + WMS_EXPECT_MAX, list_length(op->touched));
+
+	for (int i = from; i < upto; i++)
+		wms_prefetch(list_nth(op->touched, i));
+	for (int i = from; i < upto; i++)
+		wms_prefetch(((WmsEntry *) list_nth(op->touched, i))->work);
+	for (int i = from; i < upto && has_timers(op); i++)
+	{
+		WmsEntry   *entry = list_nth(op->touched, i);
+		Sessions   *sessions = entry->work;
+		WmsBucketKey timer;
+
+		if (sessions->n == 0)
+			continue;
+		timer = timer_bucket(op, sessions->list[sessions->n - 1].end, done);
+		wms_state_expect_new(op->flow->store, &timer, entry->hash);
+	}
+}
+
 /* At the end of a chunk, before its rows are settled. */
 void
 wms_flow_session_settle(FlowOp *op)
 {
-	ListCell   *lc;
-
-	foreach(lc, op->touched)
-		settle_entry(op, lfirst(lc));
+	for (int i = 0; i < list_length(op->touched); i++)
+	{
+		if (i % WMS_EXPECT_MAX == 0)
+			expect_touched(op, i);
+		settle_entry(op, list_nth(op->touched, i));
+	}
 	list_free(op->touched);
 	op->touched = NIL;
 }
@@ -732,16 +766,29 @@ note_due(WmsEntry *timer, void *arg)
 }
 
 static void
+expect_due(FlowOp *op, const WmsBucketKey *bucket, const List *due, int from)
+{
+	WmsExpected expected[WMS_EXPECT_MAX];
+	int			n = Min(list_length(due) - from, WMS_EXPECT_MAX);
+
+	for (int i = 0; i < n; i++)
+		expected[i] = (WmsExpected) {*bucket, ((Due *) list_nth(due, from + i))->hash};
+	wms_state_expect(op->flow->store, expected, n);
+}
+
+static void
 look_at_due(FlowOp *op, List *due, WmsTime now)
 {
 	WmsBucketKey all = {op->plan->id, WMS_TIME_MIN, WMS_TIME_MAX};
-	ListCell   *lc;
 
-	foreach(lc, due)
+	for (int i = 0; i < list_length(due); i++)
 	{
-		Due		   *d = lfirst(lc);
-		WmsEntry   *entry = wms_state_get(op->flow->store, &all, d->hash, d->key, d->key_len, false);
+		Due		   *d = list_nth(due, i);
+		WmsEntry   *entry;
 
+		if (i % WMS_EXPECT_MAX == 0)
+			expect_due(op, &all, due, i);
+		entry = wms_state_get(op->flow->store, &all, d->hash, d->key, d->key_len, false);
 		if (entry)
 			look_at(op, entry, now);
 	}

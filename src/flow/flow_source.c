@@ -570,6 +570,9 @@ wms_flow_chunk_end(WmsFlow *flow)
 		begin_sets(flow);
 	}
 	for (int i = 0; i < flow->plan->nops; i++)
+	{
 		drain(&flow->ops[i]);
+		wms_flow_ahead_again(&flow->ops[i]);
+	}
 	MemoryContextSwitchTo(old);
 }

@@ -189,6 +189,9 @@ extern void wms_state_forget(Oid stream);
 /* Counts up with each batch that is published; never the same for two stores of this process. */
 extern uint64 wms_state_version(WmsStore *store);
 
+/* How many entries the batch has touched so far. */
+extern int64 wms_state_touched(WmsStore *store);
+
 /* Figures. */
 typedef struct WmsStateSize
 {

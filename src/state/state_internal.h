@@ -409,21 +409,6 @@ struct WmsEntryPrivate
  */
 #define WMS_PREFETCH_GROUP 16
 
-static inline void
-wms_prefetch_line(const void *address)
-{
-#if defined(__GNUC__)
-	__builtin_prefetch(address);
-#endif
-}
-
-static inline void
-wms_prefetch(const void *address)
-{
-	wms_prefetch_line(address);
-	wms_prefetch_line((const char *) address + 64);
-}
-
 /* Asks for the committed forms of a bucket's touched entries from first on; returns the entry to ask from next, or NULL. */
 static inline WmsEntryPrivate *
 wms_prefetch_group(WmsEntryPrivate *first)

@@ -419,7 +419,7 @@ wms_state_expect(WmsStore *store, const WmsExpected *rows, int n)
 {
 	WmsOverlay *overlay = open_overlay(store);
 	const WmsBucket *buckets[WMS_EXPECT_MAX];
-	const void *touched[WMS_EXPECT_MAX];
+	const WmsOverlaySlot *touched[WMS_EXPECT_MAX];
 	const void *places[WMS_EXPECT_MAX];
 	const void *entries[WMS_EXPECT_MAX];
 	int			found = 0;
@@ -442,6 +442,17 @@ wms_state_expect(WmsStore *store, const WmsExpected *rows, int n)
 	}
 	for (i = 0; i < found; i++)
 		wms_prefetch(entries[i]);
+	for (i = 0; i < n; i++)
+	{
+		if (touched[i] && touched[i]->entry)
+			wms_prefetch(touched[i]->entry);
+	}
+}
+
+int64
+wms_state_touched(WmsStore *store)
+{
+	return open_overlay(store)->count;
 }
 
 void
