@@ -129,3 +129,29 @@ INSERT INTO mute VALUES (1), (0);
 SELECT oracle.status('silent_stop'), oracle.status('silent_skip');
 SELECT regexp_replace(reason, '[0-9A-F]+/[0-9A-F]+$', '(place)') AS reason FROM wmstream.streams WHERE stream = 'silent_stop'::regclass;
 SELECT reason, error, row_data FROM silent_rows;
+
+-- Many rows of one batch fail: each comes into the late table once, and all others are counted.  What has passed goes many at a time again;
+-- a row among these that fails only then (here at the third and fourth time) is found too.
+CREATE TABLE often (ts timestamptz, d int);
+CREATE TABLE often_aside (LIKE put_aside);
+CREATE TABLE one AS SELECT 1 AS is_there;
+CREATE SEQUENCE asked;
+CREATE SEQUENCE asked_too;
+CREATE FUNCTION moody(d int, times text) RETURNS int LANGUAGE plpgsql STABLE AS $$
+BEGIN
+	IF d = -1 AND nextval(times::regclass) IN (3, 4) THEN
+		RAISE EXCEPTION 'in a mood';
+	END IF;
+	RETURN d;
+END $$;
+SELECT wmstream.create_stream('many_fail', $$SELECT lower(w) AS hour, count(*) AS n, sum(10 / moody(d, 'public.asked')) AS tenths FROM often, wmstream.window(ts, '1 hour') AS w
+  WHERE wmstream.watermark(ts, '10 minutes') GROUP BY w$$, on_error => 'skip', late_table => 'often_aside');
+SELECT wmstream.create_stream('many_fail_too', $$SELECT lower(w) AS hour, count(*) AS n, sum(10 / moody(d, 'public.asked_too')) AS tenths FROM often, one, wmstream.window(ts, '1 hour') AS w
+  WHERE wmstream.watermark(ts, '10 minutes') GROUP BY w$$, on_error => 'skip', late_table => 'often_aside');
+INSERT INTO often SELECT '2024-01-01 00:00+00'::timestamptz + n * interval '10 seconds', CASE WHEN n = 20 THEN -1 ELSE n % 17 END FROM generate_series(1, 3000) n;
+SELECT oracle.status('many_fail'), oracle.status('many_fail_too');
+SELECT stream, error, count(*), count(DISTINCT event_time) AS times, min(event_time) FROM often_aside GROUP BY 1, 2 ORDER BY 1, 2;
+SELECT d.* FROM (VALUES ('TABLE many_fail'), ('TABLE many_fail_too')) t(result), oracle.differences($$SELECT date_trunc('hour', ts), count(*), sum(10 / d) FROM often WHERE d > 0
+  GROUP BY 1 HAVING date_trunc('hour', ts) + '1 hour' <= (SELECT max(ts) FROM often) - interval '10 minutes'$$, result) d;
+SELECT stream, input_rows, late_rows, error_rows FROM wmstream.stat_streams WHERE stream::text LIKE 'many_fail%' ORDER BY 1;
+SELECT a.last_value, b.last_value FROM asked a, asked_too b;

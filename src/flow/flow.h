@@ -49,16 +49,22 @@ extern const WmsStateOps *wms_flow_state_ops(WmsFlow *flow, int *nops);
 extern void wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryContext batch);
 extern void wms_flow_row(WmsFlow *flow, const WmsChange *change);
 /*
- * on_error = skip: rows of the batch that failed before are put aside.  single: rows are worked on one by one, so that the one that
+ * on_error = skip: rows of the batch that failed before, in their order, are put aside.  Rows are worked on one by one, so that the one that
  * fails is known: wms_flow_failed_row gives its number in the batch, -1 while it is not known.
  */
+typedef enum WmsCare
+{
+	WMS_CARE_NONE,				/* no rows */
+	WMS_CARE_NEW,				/* those after the last that failed: the ones before have passed */
+	WMS_CARE_ALL				/* all: one of the ones before has failed now */
+} WmsCare;
 typedef struct WmsSkip
 {
 	int64		row;			/* number of the change in the batch */
 	char	   *error;
 	WmsTime		time;			/* its event time, if that was known when it failed; WMS_TIME_MIN: not */
 } WmsSkip;
-extern void wms_flow_set_skips(WmsFlow *flow, List *skips, bool single);
+extern void wms_flow_set_skips(WmsFlow *flow, List *skips, WmsCare care);
 extern int64 wms_flow_failed_row(const WmsFlow *flow);
 extern WmsTime wms_flow_failed_time(const WmsFlow *flow);	/* of that row; as WmsSkip has it */
 extern void wms_flow_lock_sources(WmsFlow *flow);	/* as a reader of the source tables */

@@ -269,9 +269,11 @@ struct WmsFlow
 	Size		row_bytes;
 	int64		first_ord;		/* number of rows[0] */
 	int64		fed;			/* changes of the batch so far */
-	bool		by_vector;		/* inserted rows go into vectors */
-	List	   *skips;			/* WmsSkip *: rows that failed before */
-	bool		single;			/* a chunk is one row */
+	int64		many_upto;		/* the first so many changes go many at a time, in vectors or chunks */
+	bool		many;			/* these are at work: an error is of some row of theirs */
+	List	   *skips;			/* WmsSkip *: rows that failed before, in their order */
+	int			next_skip;		/* of these, the first that is still to come */
+	bool		single;			/* a chunk is one row, but for the first many_upto changes */
 	WmsTime		old_watermark;	/* W of the last firing: late tests */
 	Tuplestorestate *result;	/* finished rows of this batch, the sink's */
 	int64		nresult;

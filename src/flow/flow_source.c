@@ -318,15 +318,19 @@ feed_row(WmsFlow *flow, FlowSource *source, HeapTuple tuple, int64 ord)
 	accept_row(flow, source, ord);
 }
 
-/* What is known of this row from when it was tried before and failed; NULL: it has not failed. */
+/* What is known of the change at hand from when it was tried before and failed; NULL: it has not failed.  Numbers only go up. */
 static const WmsSkip *
-skip_of(WmsFlow *flow, int64 number)
+skip_of_change(WmsFlow *flow)
 {
-	ListCell   *lc;
+	int64		number = flow->fed - 1;
 
-	foreach(lc, flow->skips)
-		if (((WmsSkip *) lfirst(lc))->row == number)
-			return lfirst(lc);
+	for (; flow->next_skip < list_length(flow->skips); flow->next_skip++)
+	{
+		const WmsSkip *skip = list_nth(flow->skips, flow->next_skip);
+
+		if (skip->row >= number)
+			return skip->row == number ? skip : NULL;
+	}
 	return NULL;
 }
 
@@ -393,20 +397,30 @@ feed_change(WmsFlow *flow, FlowSource *source, const WmsChange *change)
 	feed_new(flow, source, change);
 }
 
+/* Rows before the last one that failed have passed by themselves: they can go many at a time again. */
 void
-wms_flow_set_skips(WmsFlow *flow, List *skips, bool single)
+wms_flow_set_skips(WmsFlow *flow, List *skips, WmsCare care)
 {
 	flow->skips = skips;
-	flow->single = single;
-	flow->by_vector = flow->has_vectors && !single && skips == NIL;
+	flow->next_skip = 0;
+	flow->single = care > WMS_CARE_NONE;
+	if (!(flow->has_vectors || flow->buffered) || care == WMS_CARE_ALL)
+		flow->many_upto = 0;
+	else if (skips != NIL)
+		flow->many_upto = ((WmsSkip *) llast(skips))->row;
+	else
+		flow->many_upto = flow->single ? 0 : PG_INT64_MAX;
+	flow->many = flow->many_upto > 0;
 }
 
 int64
 wms_flow_failed_row(const WmsFlow *flow)
 {
+	if (flow->many)
+		return -1;
 	if (flow->single)
 		return flow->fed - 1;
-	return flow->by_vector || flow->buffered || wms_flow_ahead_waits(flow) ? -1 : flow->fed - 1;
+	return wms_flow_ahead_waits(flow) ? -1 : flow->fed - 1;
 }
 
 /* Only the failed change is numbered then: its rows of the first source, of an update first the old one. */
@@ -446,7 +460,7 @@ feed_by_itself(WmsFlow *flow, const WmsChange *change)
 	MemoryContext old;
 	bool		reads = false;
 	bool		told = false;
-	const WmsSkip *skip = flow->skips == NIL ? NULL : skip_of(flow, flow->fed - 1);
+	const WmsSkip *skip = skip_of_change(flow);
 
 	old = MemoryContextSwitchTo(flow->row->ecxt_per_tuple_memory);
 	for (int i = 0; i < flow->plan->nsources; i++)
@@ -475,7 +489,7 @@ feed_by_itself(WmsFlow *flow, const WmsChange *change)
 		settle_rows(flow);
 	MemoryContextSwitchTo(old);
 	ResetExprContext(flow->row);
-	if (flow->single || flow->nrows >= FLOW_CHUNK_ROWS || flow->row_bytes >= FLOW_CHUNK_BYTES)
+	if ((flow->single && !flow->many) || flow->nrows >= FLOW_CHUNK_ROWS || flow->row_bytes >= FLOW_CHUNK_BYTES)
 		wms_flow_chunk_end(flow);
 }
 
@@ -483,7 +497,12 @@ void
 wms_flow_row(WmsFlow *flow, const WmsChange *change)
 {
 	flow->fed++;
-	if (flow->by_vector && change->kind == WMS_CHANGE_INSERT)
+	if (flow->many && flow->fed > flow->many_upto)
+	{
+		wms_flow_chunk_end(flow);
+		flow->many = false;
+	}
+	if (flow->many && flow->has_vectors && change->kind == WMS_CHANGE_INSERT && skip_of_change(flow) == NULL)
 	{
 		feed_vectors(flow, change);
 		return;

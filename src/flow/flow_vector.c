@@ -19,7 +19,8 @@
  *
  *	 in flows with a planned input, or operators other than plain groups, or inputs that are the result itself
  *	 for all other changes than inserts: the vectors are emptied first, so that order is kept
- *	 while a failed row is looked for or left out: so an error in a vector, which is of some row in it, comes again in the row's own turn
+ *	 while a failed row is looked for, and for one that is left out: so an error in a vector, which is of some row in it, comes again in the
+ *	 row's own turn
  *
  * Memory.  Values lie where the batch keeps its rows, as long as these stay there; else in v->copies.  What the query
  * computes lies in the memory of v->context.  Both are bounded, for a vector ends, or a part of it goes on, when they have taken VECTOR_BYTES;

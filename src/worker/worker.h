@@ -64,8 +64,8 @@ typedef struct WmsRunner
 	bool		behind;			/* batches were missed: needs a rewind */
 	bool		feeds;			/* another stream reads what it writes */
 	bool		looking;		/* the batch is only there to see whether the definition still holds */
-	List	   *skips;			/* WmsSkip *: rows of the batch at hand that failed; in skip_context */
-	bool		single;			/* its rows are worked on one by one, to find the one that fails */
+	List	   *skips;			/* WmsSkip *: rows of the batch at hand that failed, in their order; in skip_context */
+	WmsCare		care;			/* its rows are worked on one by one, to find the one that fails */
 	char	   *sought_error;	/* what it raised; in skip_context */
 	MemoryContext skip_context;	/* reset when the batch is done */
 	WmsSeen    *read_seen;		/* of queues: read up to here, without rows since progress.seen; NULL: not beyond that; in context */

@@ -206,7 +206,7 @@ feed(WmsRunner *runner, WmsBatch *batch)
 	WmsChange	change;
 	uint64		n = 0;
 
-	wms_flow_set_skips(runner->flow, runner->skips, runner->single);
+	wms_flow_set_skips(runner->flow, runner->skips, runner->care);
 	wms_rows_begin(runner, batch);
 	while (wms_rows_next(runner, batch, &change))
 	{
@@ -530,10 +530,10 @@ clean_up(WmsRunner *runner)
 static void
 forget_skips(WmsRunner *runner)
 {
-	if (runner->skips == NIL && !runner->single)
+	if (runner->skips == NIL && runner->care == WMS_CARE_NONE)
 		return;
 	runner->skips = NIL;
-	runner->single = false;
+	runner->care = WMS_CARE_NONE;
 	runner->sought_error = NULL;
 	MemoryContextReset(runner->skip_context);
 }
@@ -550,7 +550,7 @@ is_rows_error(const ErrorData *edata)
 static void
 look_for_row(WmsRunner *runner, const ErrorData *edata)
 {
-	runner->single = true;
+	runner->care = runner->care == WMS_CARE_NONE ? WMS_CARE_NEW : WMS_CARE_ALL;
 	runner->sought_error = MemoryContextStrdup(runner->skip_context, wms_error_message(edata));
 }
 
@@ -563,11 +563,15 @@ skip_row(WmsRunner *runner, const ErrorData *edata, int64 row, WmsTime time)
 {
 	MemoryContext old = MemoryContextSwitchTo(runner->skip_context);
 	WmsSkip    *skip = palloc(sizeof(WmsSkip));
+	int			at = list_length(runner->skips);
 
+	while (at > 0 && ((WmsSkip *) list_nth(runner->skips, at - 1))->row > row)
+		at--;
 	skip->row = row;
 	skip->error = pstrdup(wms_error_message(edata));
 	skip->time = time;
-	runner->skips = lappend(runner->skips, skip);
+	runner->skips = list_insert_nth(runner->skips, at, skip);
+	runner->care = Min(runner->care, WMS_CARE_NEW);
 	MemoryContextSwitchTo(old);
 }
 
@@ -603,7 +607,7 @@ handle_error(WmsRunner *runner, WmsBatch *batch, const ErrorData *edata, int64 r
 		drop_flow(runner);		/* perhaps the error of an owner or a definition that it has no more: it is run again */
 	else if (timed_out)
 		handle_timeout(runner, batch, edata);
-	else if (is_rows_error(edata) && row < 0 && !runner->single)
+	else if (is_rows_error(edata) && row < 0 && runner->care != WMS_CARE_ALL)
 		look_for_row(runner, edata);
 	else if (is_rows_error(edata) && row >= 0 && runner->def->skip_errors)
 		skip_row(runner, edata, row, time);

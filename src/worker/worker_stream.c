@@ -111,7 +111,7 @@ let_queue_go(WmsRunner *runner)
 	wms_queue_reset(runner);
 	/* rows of another batch would have these numbers */
 	runner->skips = NIL;
-	runner->single = false;
+	runner->care = WMS_CARE_NONE;
 	runner->sought_error = NULL;
 	MemoryContextReset(runner->skip_context);
 }
