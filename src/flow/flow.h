@@ -54,7 +54,7 @@ extern void wms_flow_row(WmsFlow *flow, const WmsChange *change);
  */
 typedef enum WmsCare
 {
-	WMS_CARE_NONE,				/* no rows */
+	WMS_CARE_NONE,				/* no rows: none has failed, or all others have been tried */
 	WMS_CARE_NEW,				/* those after the last that failed: the ones before have passed */
 	WMS_CARE_ALL				/* all: one of the ones before has failed now */
 } WmsCare;
@@ -65,6 +65,12 @@ typedef struct WmsSkip
 	WmsTime		time;			/* its event time, if that was known when it failed; WMS_TIME_MIN: not */
 } WmsSkip;
 extern void wms_flow_set_skips(WmsFlow *flow, List *skips, WmsCare care);
+/*
+ * Outside of a batch, inside a transaction that will not stay: computes a row as feeding it by itself does and does nothing with what comes
+ * out; raises what feeding would.  progress: a copy, which is spoilt.  Afterwards, and after an error when that has been undone,
+ * wms_flow_end; before that wms_flow_failed_time tells the row's time.
+ */
+extern void wms_flow_try(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryContext context, const WmsChange *change);
 extern int64 wms_flow_failed_row(const WmsFlow *flow);
 extern WmsTime wms_flow_failed_time(const WmsFlow *flow);	/* of that row; as WmsSkip has it */
 extern void wms_flow_lock_sources(WmsFlow *flow);	/* as a reader of the source tables */

@@ -389,6 +389,8 @@ wms_flow_truncate(WmsFlow *flow, FlowSource *source, const WmsChange *change)
 	MemoryContext old;
 
 	check_truncate(flow, source, change);
+	if (flow->trying)
+		return;
 	wms_flow_chunk_end(flow);
 	old = MemoryContextSwitchTo(flow->batch);
 	for (int i = 0; i < flow->plan->nops; i++)

@@ -89,6 +89,7 @@ wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryCont
 	flow->rows = palloc(sizeof(FlowRow) * (FLOW_CHUNK_ROWS + 2 * WMS_MAX_SOURCES));	/* what one change may add when there is just room for it */
 	flow->nresult = 0;
 	flow->fired = false;
+	flow->trying = false;
 	flow->sink_us = 0;
 	for (int i = 0; i < flow->plan->nops; i++)
 	{

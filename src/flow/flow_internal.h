@@ -273,6 +273,7 @@ struct WmsFlow
 	bool		many;			/* these are at work: an error is of some row of theirs */
 	List	   *skips;			/* WmsSkip *: rows that failed before, in their order */
 	int			next_skip;		/* of these, the first that is still to come */
+	bool		trying;			/* rows are computed and nothing is done with them */
 	bool		single;			/* a chunk is one row, but for the first many_upto changes */
 	WmsTime		old_watermark;	/* W of the last firing: late tests */
 	Tuplestorestate *result;	/* finished rows of this batch, the sink's */

@@ -83,6 +83,8 @@ wms_flow_put_aside(WmsFlow *flow, FlowRow *row, WmsReason reason, const char *er
 	WmsSourcePlan *plan = flow->sources[row->source].plan;
 	MemoryContext old;
 
+	if (flow->trying)
+		return;
 	flow->progress->counters[counters[reason]]++;
 	if (flow->late == NULL)
 		return;
@@ -123,8 +125,11 @@ planned_row(TupleTableSlot *slot, void *arg)
 {
 	FlowInput  *input = arg;
 	ExprContext *row = input->flow->row;
-	MemoryContext old = MemoryContextSwitchTo(row->ecxt_per_tuple_memory);
+	MemoryContext old;
 
+	if (input->flow->trying)
+		return;
+	old = MemoryContextSwitchTo(row->ecxt_per_tuple_memory);
 	slot_getallattrs(slot);
 	wms_flow_op_row(input->op, input->side, slot);
 	MemoryContextSwitchTo(old);
@@ -136,6 +141,8 @@ result_row(TupleTableSlot *slot, void *arg)
 {
 	FlowInput  *input = arg;
 
+	if (input->flow->trying)
+		return;
 	input->flow->nresult++;
 	tuplestore_puttupleslot(input->flow->result, slot);
 }
@@ -161,6 +168,8 @@ feed_direct(FlowInput *input, FlowRow *fed, TupleTableSlot *slot)
 		result_row(slot, input);
 		return;
 	}
+	if (input->flow->trying)
+		return;
 	input->op->fed_row = fed;
 	wms_flow_op_row(input->op, input->side, slot);
 	input->op->fed_row = NULL;
@@ -406,10 +415,10 @@ wms_flow_set_skips(WmsFlow *flow, List *skips, WmsCare care)
 	flow->single = care > WMS_CARE_NONE;
 	if (!(flow->has_vectors || flow->buffered) || care == WMS_CARE_ALL)
 		flow->many_upto = 0;
-	else if (skips != NIL)
-		flow->many_upto = ((WmsSkip *) llast(skips))->row;
+	else if (care == WMS_CARE_NONE)
+		flow->many_upto = PG_INT64_MAX;
 	else
-		flow->many_upto = flow->single ? 0 : PG_INT64_MAX;
+		flow->many_upto = skips != NIL ? ((WmsSkip *) llast(skips))->row : 0;
 	flow->many = flow->many_upto > 0;
 }
 
@@ -509,6 +518,16 @@ wms_flow_row(WmsFlow *flow, const WmsChange *change)
 	}
 	wms_flow_vector_end(flow);
 	feed_by_itself(flow, change);
+}
+
+void
+wms_flow_try(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryContext context, const WmsChange *change)
+{
+	wms_flow_begin(flow, store, progress, context);
+	wms_flow_set_skips(flow, NIL, WMS_CARE_ALL);
+	flow->trying = true;
+	wms_flow_row(flow, change);
+	wms_flow_drop_rows(flow);
 }
 
 static void

@@ -9,6 +9,7 @@
  * worker_tick.c      what had committed when, for those that stand still
  * worker_trim.c      rows of queues that all streams have had are deleted
  * worker_batch.c     one batch of one stream: the only file that knows the order of effects
+ * worker_skip.c      rows of a batch that raised errors
  * worker_follow.c    streams that another process works for: letting go, taking back, what that process does
  * worker_fill.c      filling a stream with rows that are there already
  * worker_crash.c     streams and queues whose code crashes the server
@@ -66,6 +67,12 @@ typedef struct WmsRunner
 	bool		looking;		/* the batch is only there to see whether the definition still holds */
 	List	   *skips;			/* WmsSkip *: rows of the batch at hand that failed, in their order; in skip_context */
 	WmsCare		care;			/* its rows are worked on one by one, to find the one that fails */
+	enum
+	{
+		WMS_TRY_NOT,
+		WMS_TRY_NEXT,			/* at the next run of the batch all of its rows are tried first */
+		WMS_TRY_DONE
+	}			try_rows;
 	char	   *sought_error;	/* what it raised; in skip_context */
 	MemoryContext skip_context;	/* reset when the batch is done */
 	WmsSeen    *read_seen;		/* of queues: read up to here, without rows since progress.seen; NULL: not beyond that; in context */
@@ -143,8 +150,23 @@ typedef struct WmsWhere
 	bool		in_rows;
 	WmsBatch   *batch;
 } WmsWhere;
+extern bool wms_error_is_transient(int sqlerrcode);	/* the moment's: worth another try */
+extern bool wms_error_is_rows(const ErrorData *edata);	/* raised while rows were fed: the row's own, not the server's or the moment's */
 extern const char *wms_error_message(const ErrorData *edata);
 extern char *wms_error_text(WmsRunner *runner, WmsBatch *batch, const WmsWhere *where, const ErrorData *edata, int64 row, bool timed_out);
+
+/* ---- worker_skip.c */
+
+/* The batch is done, or is not the same any more. */
+extern void wms_skips_forget(WmsRunner *runner);
+/* The batch has to be run again row by row: what it raised has no row yet. */
+extern void wms_skips_look_for_row(WmsRunner *runner, const ErrorData *edata);
+/* The batch is to be run again without this row. */
+extern void wms_skips_add(WmsRunner *runner, const ErrorData *edata, int64 row, WmsTime time);
+/* It is not the batch's first row that raises an error: true once, the next run tries all of them. */
+extern bool wms_skips_must_try(WmsRunner *runner);
+/* As the owner, inside the batch's transaction and before its flow begins: finds all rows that raise errors by themselves. */
+extern void wms_skips_try(WmsRunner *runner, WmsBatch *batch);
 
 /* ---- worker_queue.c */
 

@@ -253,6 +253,8 @@ run_as_owner(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	instr_time	clock;
 
 	INSTR_TIME_SET_CURRENT(clock);
+	if (batch && runner->try_rows == WMS_TRY_NEXT)
+		wms_skips_try(runner, batch);
 	wms_flow_begin(runner->flow, runner->store, &runner->work, wms_batch_context);
 	if (batch)
 	{
@@ -323,20 +325,6 @@ note_position(WmsRunner *runner, WmsBatch *batch)
 	runner->batch_rows = runner->work.counters[WMS_COUNT_INPUT] - runner->progress.counters[WMS_COUNT_INPUT];
 	if (runner->def->command > runner->work.applied && runner->command_after == InvalidXLogRecPtr)
 		runner->work.applied = runner->def->command;
-}
-
-static bool
-is_transient(int sqlerrcode)
-{
-	switch (ERRCODE_TO_CATEGORY(sqlerrcode))
-	{
-		case ERRCODE_TRANSACTION_ROLLBACK:
-		case ERRCODE_INSUFFICIENT_RESOURCES:
-			return true;
-		default:
-			/* a cancellation that is not the batch's clock's is somebody's who may want it again */
-			return sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE || sqlerrcode == ERRCODE_QUERY_CANCELED;
-	}
 }
 
 /* For messages and test points; the result may have been renamed. */
@@ -527,52 +515,11 @@ clean_up(WmsRunner *runner)
 	forget_progress(runner);
 }
 
-static void
-forget_skips(WmsRunner *runner)
-{
-	if (runner->skips == NIL && runner->care == WMS_CARE_NONE)
-		return;
-	runner->skips = NIL;
-	runner->care = WMS_CARE_NONE;
-	runner->sought_error = NULL;
-	MemoryContextReset(runner->skip_context);
-}
-
 /* An error that is a row's own, and not the server's or the moment's. */
 static bool
 is_rows_error(const ErrorData *edata)
 {
-	return where.in_rows && !is_transient(edata->sqlerrcode) &&
-		ERRCODE_TO_CATEGORY(edata->sqlerrcode) != ERRCODE_INTERNAL_ERROR;
-}
-
-/* The batch is run again, row by row: what it had done is undone, so nothing is lost, and the row will be known. */
-static void
-look_for_row(WmsRunner *runner, const ErrorData *edata)
-{
-	runner->care = runner->care == WMS_CARE_NONE ? WMS_CARE_NEW : WMS_CARE_ALL;
-	runner->sought_error = MemoryContextStrdup(runner->skip_context, wms_error_message(edata));
-}
-
-/*
- * on_error = skip: the batch is run again without the row that raised the error.  All that the batch had done is undone, for a row
- * that fails in its second aggregate has changed the first.
- */
-static void
-skip_row(WmsRunner *runner, const ErrorData *edata, int64 row, WmsTime time)
-{
-	MemoryContext old = MemoryContextSwitchTo(runner->skip_context);
-	WmsSkip    *skip = palloc(sizeof(WmsSkip));
-	int			at = list_length(runner->skips);
-
-	while (at > 0 && ((WmsSkip *) list_nth(runner->skips, at - 1))->row > row)
-		at--;
-	skip->row = row;
-	skip->error = pstrdup(wms_error_message(edata));
-	skip->time = time;
-	runner->skips = list_insert_nth(runner->skips, at, skip);
-	runner->care = Min(runner->care, WMS_CARE_NEW);
-	MemoryContextSwitchTo(old);
+	return where.in_rows && wms_error_is_rows(edata);
 }
 
 /* While somebody is changing the stream the others do not wait for that: then it is tried again. */
@@ -607,11 +554,13 @@ handle_error(WmsRunner *runner, WmsBatch *batch, const ErrorData *edata, int64 r
 		drop_flow(runner);		/* perhaps the error of an owner or a definition that it has no more: it is run again */
 	else if (timed_out)
 		handle_timeout(runner, batch, edata);
+	else if (is_rows_error(edata) && runner->def->skip_errors && wms_skips_must_try(runner))
+		runner->care = WMS_CARE_NONE;	/* the batch is run again when all of its rows have been tried */
 	else if (is_rows_error(edata) && row < 0 && runner->care != WMS_CARE_ALL)
-		look_for_row(runner, edata);
+		wms_skips_look_for_row(runner, edata);
 	else if (is_rows_error(edata) && row >= 0 && runner->def->skip_errors)
-		skip_row(runner, edata, row, time);
-	else if (is_transient(edata->sqlerrcode))
+		wms_skips_add(runner, edata, row, time);
+	else if (wms_error_is_transient(edata->sqlerrcode))
 		wms_runner_block(runner, wms_error_text(runner, batch, &where, edata, -1, false));
 	else
 		fail(runner, edata, wms_error_text(runner, batch, &where, edata, row, false));
@@ -688,7 +637,7 @@ run_work(WmsRunner *runner, Work *work)
 	bool		done = wms_run_step(runner, transaction, work);
 
 	if (done && work->batch)
-		forget_skips(runner);
+		wms_skips_forget(runner);
 	return done;
 }
 

@@ -194,6 +194,28 @@ is_too_long_key(const ErrorData *edata)
 	return edata->constraint_name != NULL || (edata->filename && strcmp(file ? file + 1 : edata->filename, "indextuple.c") == 0);
 }
 
+/* Another time it may go well. */
+bool
+wms_error_is_transient(int sqlerrcode)
+{
+	switch (ERRCODE_TO_CATEGORY(sqlerrcode))
+	{
+		case ERRCODE_TRANSACTION_ROLLBACK:
+		case ERRCODE_INSUFFICIENT_RESOURCES:
+			return true;
+		default:
+			/* a cancellation that is not the batch's clock's is somebody's who may want it again */
+			return sqlerrcode == ERRCODE_LOCK_NOT_AVAILABLE || sqlerrcode == ERRCODE_QUERY_CANCELED;
+	}
+}
+
+/* That rows are being fed is known. */
+bool
+wms_error_is_rows(const ErrorData *edata)
+{
+	return !wms_error_is_transient(edata->sqlerrcode) && ERRCODE_TO_CATEGORY(edata->sqlerrcode) != ERRCODE_INTERNAL_ERROR;
+}
+
 /* Code of users may raise errors that say nothing: then what the server's log has of them. */
 const char *
 wms_error_message(const ErrorData *edata)

@@ -110,10 +110,7 @@ let_queue_go(WmsRunner *runner)
 	runner->consumed = NULL;
 	wms_queue_reset(runner);
 	/* rows of another batch would have these numbers */
-	runner->skips = NIL;
-	runner->care = WMS_CARE_NONE;
-	runner->sought_error = NULL;
-	MemoryContextReset(runner->skip_context);
+	wms_skips_forget(runner);
 }
 
 /* Everything of the stream in this process and in shared memory goes; the log stays. */
