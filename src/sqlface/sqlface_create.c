@@ -3,13 +3,15 @@
  *	  create_stream, drop_stream.
  *
  * Order of events in create_stream.  Everything that can be refused is refused before anything is written: arguments,
- * the result's name, the query (parsed and analysed as the caller), room for one more stream.  Then the database's
- * replication slot, if there is none and the stream does not read queues: it can be made only by a transaction that has not written, and it is all that
- * stays if the transaction rolls back.  Then the result, the definition, the late table, their dependencies, and the
+ * the result's name, the query (parsed and analysed as the caller), room for one more stream.  Where the database has no replication
+ * slot, all of that happens once more before, in a subtransaction that is rolled back, and then the slot is made, unless the stream reads
+ * queues: only a transaction that has not written can make it, it should hold no locks while it waits for others (make_slot_first), and
+ * the slot is all that stays if it rolls back.  Then the result, the definition, the late table, their dependencies, and the
  * registry row, whose commit is the stream's first position.
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_extension.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -17,8 +19,10 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
+#include "utils/resowner.h"
 
 #include "shared/shared.h"
+#include "source/source.h"
 #include "sqlface/sqlface_internal.h"
 #include "state/state.h"
 
@@ -242,7 +246,6 @@ analyse(Creation *creation)
 	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.refines = def->refined,.delay_us = def->delay_us,
 	.retract = def->on_change == WMS_CHANGE_RETRACT,.owner = creation->target->owner,.result = creation->target->relid,.text = creation->query_text};
 	WmsStreamPlan *plan;
-	ListCell   *lc;
 
 	creation->query = wms_face_query(creation->query_text);
 	plan = plan_of(creation, &options);
@@ -258,10 +261,17 @@ analyse(Creation *creation)
 	creation->plan = plan;
 	creation->key_needed = def->output_mode == WMS_UPDATE || def->refined;
 	wms_target_check_shape(creation->target, &creation->shape, creation->key_needed);
-	foreach(lc, plan->notices)
+}
+
+static void
+tell(const Creation *creation)
+{
+	ListCell   *lc;
+
+	foreach(lc, creation->plan->notices)
 		ereport(NOTICE, (errmsg_internal("%s", (char *) lfirst(lc))));
-	if (def->fill == WMS_FILL_NONE)
-		tell_of_rows_there(plan);
+	if (creation->def.fill == WMS_FILL_NONE)
+		tell_of_rows_there(creation->plan);
 }
 
 /* Streams of this database that have no place in shared memory yet, those of this transaction among them. */
@@ -297,6 +307,34 @@ check_room(void)
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
 				 errmsg("all %d workers of wmstream are in use by other databases", wms_max_workers),
 				 errhint("Set wmstream.max_workers to at least %d, and max_worker_processes accordingly.", wms_max_workers + 1)));
+}
+
+/*
+ * The database's first slot waits for the transactions that are under way, which may want to change what the stream reads: so it is made
+ * while no lock on that is held.  But only for a definition that is good: this is found out before, in a subtransaction whose locks go with it.
+ */
+static void
+make_slot_first(Creation *creation)
+{
+	MemoryContext old = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	bool		needed = false;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(old);
+	creation->target = wms_target_resolve(creation->result);
+	if (!OidIsValid(creation->target->relid) || !wms_registry_stream(creation->target->relid))
+	{
+		wms_target_check(creation->target);
+		analyse(creation);
+		check_room();
+		needed = !creation->def.reads_queues;
+	}
+	RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(old);
+	CurrentResourceOwner = owner;
+	if (needed)
+		wms_face_need_worker(false);
 }
 
 /* ---------------------------------------------------------------- writing */
@@ -363,11 +401,14 @@ wms_sql_create_stream(PG_FUNCTION_ARGS)
 	wms_face_begin_write("wmstream.create_stream()");
 	lock_extension();
 	read_arguments(fcinfo, creation);
+	if (!wms_slot_exists(MyDatabaseId))
+		make_slot_first(creation);
 	creation->target = wms_target_resolve(creation->result);
 	if (exists_already(creation))
 		PG_RETURN_OID(creation->target->relid);
 	wms_target_check(creation->target);
 	analyse(creation);
+	tell(creation);
 	check_room();
 	wms_face_need_worker(creation->def.reads_queues);
 	define(creation);

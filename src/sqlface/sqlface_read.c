@@ -18,6 +18,7 @@
 #include "funcapi.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "utils/acl.h"
 #include "utils/builtins.h"
 #include "utils/lsyscache.h"
@@ -121,11 +122,29 @@ wms_sql_explain_query(PG_FUNCTION_ARGS)
 	return (Datum) 0;
 }
 
+/* The stream, whose table and definition stay until the transaction ends. */
+static WmsStreamDef *
+hold_stream(Oid stream)
+{
+	char	   *name = get_rel_name(stream);
+	WmsStreamDef *def;
+
+	LockRelationOid(stream, AccessShareLock);
+	if (name && get_rel_name(stream) == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("relation \"%s\" does not exist", name)));
+	def = wms_face_stream(stream);
+	if (OidIsValid(def->view))
+		LockRelationOid(def->view, AccessShareLock);
+	return wms_face_stream(stream);	/* it may have gone while we waited */
+}
+
 Datum
 wms_sql_explain_stream(PG_FUNCTION_ARGS)
 {
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
-	WmsStreamDef *def = wms_face_stream(PG_GETARG_OID(0));
+	WmsStreamDef *def = hold_stream(PG_GETARG_OID(0));
 	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.refines = def->refined,.delay_us = def->delay_us,
 	.retract = def->on_change == WMS_CHANGE_RETRACT,.owner = def->owner,.result = def->stream,.force_kept = wms_force_kept_arguments};
 	WmsRefusal *refusal = NULL;
@@ -166,7 +185,7 @@ stream_of_argument(FunctionCallInfo fcinfo)
 				(errcode(ERRCODE_INSUFFICIENT_PRIVILEGE),
 				 errmsg("open windows of \"%s\" cannot be read under row-level security", get_rel_name(relid)),
 				 errhint("Read the result table, or use a role that bypasses row-level security.")));
-	return wms_face_stream(relid);
+	return hold_stream(relid);
 }
 
 /* The state of a stream that stands still is in the log only. */

@@ -32,7 +32,7 @@ wms_face_stream(Oid stream)
 		return def;
 	name = get_rel_name(stream);
 	ereport(ERROR,
-			(errcode(ERRCODE_UNDEFINED_OBJECT),
+			(errcode(name ? ERRCODE_UNDEFINED_OBJECT : ERRCODE_UNDEFINED_TABLE),
 			 name ? errmsg("\"%s\" is not the result table of a stream", name)
 			 : errmsg("table with OID %u does not exist", stream),
 			 errhint("SELECT stream FROM wmstream.streams lists the streams of this database.")));
