@@ -309,6 +309,19 @@ check_room(void)
 				 errhint("Set wmstream.max_workers to at least %d, and max_worker_processes accordingly.", wms_max_workers + 1)));
 }
 
+/* All that can be refused; will the stream need a slot? */
+static bool
+check_beforehand(Creation *creation)
+{
+	creation->target = wms_target_resolve(creation->result);
+	if (OidIsValid(creation->target->relid) && wms_registry_stream(creation->target->relid))
+		return false;			/* it exists, which is told later */
+	wms_target_check(creation->target);
+	analyse(creation);
+	check_room();
+	return !creation->def.reads_queues;
+}
+
 /*
  * The database's first slot waits for the transactions that are under way, which may want to change what the stream reads: so it is made
  * while no lock on that is held.  But only for a definition that is good: this is found out before, in a subtransaction whose locks go with it.
@@ -318,21 +331,27 @@ make_slot_first(Creation *creation)
 {
 	MemoryContext old = CurrentMemoryContext;
 	ResourceOwner owner = CurrentResourceOwner;
-	bool		needed = false;
+	ErrorData  *volatile refused = NULL;
+	volatile bool needed = false;
 
 	BeginInternalSubTransaction(NULL);
 	MemoryContextSwitchTo(old);
-	creation->target = wms_target_resolve(creation->result);
-	if (!OidIsValid(creation->target->relid) || !wms_registry_stream(creation->target->relid))
+	PG_TRY();
 	{
-		wms_target_check(creation->target);
-		analyse(creation);
-		check_room();
-		needed = !creation->def.reads_queues;
+		needed = check_beforehand(creation);
 	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(old);
+		refused = CopyErrorData();
+		FlushErrorState();
+	}
+	PG_END_TRY();
 	RollbackAndReleaseCurrentSubTransaction();
 	MemoryContextSwitchTo(old);
 	CurrentResourceOwner = owner;
+	if (refused)
+		ReThrowError(refused);
 	if (needed)
 		wms_face_need_worker(false);
 }
