@@ -537,9 +537,8 @@ keep_rows(FlowVector *v, VectorInput *vi)
 	}
 }
 
-/* Has the memory of the next groups fetched. */
 static void
-expect_visits(FlowVector *v, FlowOp *op, int at)
+expect_visits(FlowVector *v, FlowOp *op, int at, void (*expect) (WmsStore *, const WmsExpected *, int))
 {
 	WmsExpected expected[WMS_EXPECT_MAX];
 	int			n = Min(WMS_EXPECT_MAX, v->nvisits - at);
@@ -551,7 +550,25 @@ expect_visits(FlowVector *v, FlowOp *op, int at)
 		expected[i].bucket = (WmsBucketKey) {op->plan->id, visit->window.start, visit->window.end};
 		expected[i].hash = v->keys.hash[visit->chosen];
 	}
-	wms_state_expect(op->flow->store, expected, n);
+	if (n > 0)
+		expect(op->flow->store, expected, n);
+}
+
+/*
+ * Has memory of the groups fetched that come after the next WMS_EXPECT_MAX: entries of those that follow, slots of those that follow these.  It
+ * comes while the groups before are worked on.
+ */
+static void
+look_ahead(FlowVector *v, FlowOp *op, int at)
+{
+	if (at == 0)
+	{
+		expect_visits(v, op, 0, wms_state_expect_slots);
+		expect_visits(v, op, WMS_EXPECT_MAX, wms_state_expect_slots);
+		expect_visits(v, op, 0, wms_state_expect_entries);
+	}
+	expect_visits(v, op, at + 2 * WMS_EXPECT_MAX, wms_state_expect_slots);
+	expect_visits(v, op, at + WMS_EXPECT_MAX, wms_state_expect_entries);
 }
 
 static void
@@ -566,7 +583,7 @@ visit_groups(FlowVector *v, VectorInput *vi)
 		const Visit *visit = &v->visits[at];
 
 		if (op->looks_ahead && at % WMS_EXPECT_MAX == 0)
-			expect_visits(v, op, at);
+			look_ahead(v, op, at);
 		v->entries[at] = wms_flow_group(op, &visit->window, v->keys.hash[visit->chosen], v->keys.bytes.data + v->keys.at[visit->chosen],
 										v->keys.len[visit->chosen]);
 		v->states[at] = v->entries[at]->work;

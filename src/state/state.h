@@ -146,6 +146,9 @@ typedef struct WmsExpected
 } WmsExpected;
 
 extern void wms_state_expect(WmsStore *store, const WmsExpected *rows, int n);
+/* The same in two steps, for those who know of more rows than they will touch next: other work in between hides the waiting. */
+extern void wms_state_expect_slots(WmsStore *store, const WmsExpected *rows, int n);
+extern void wms_state_expect_entries(WmsStore *store, const WmsExpected *rows, int n);
 /* The same for an entry that is probably not there, to be made soon. */
 extern void wms_state_expect_new(WmsStore *store, const WmsBucketKey *bucket, uint32 hash);
 extern void wms_state_keep(WmsStore *store, WmsEntry *entry, const char *row, uint32 len);

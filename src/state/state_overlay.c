@@ -413,40 +413,65 @@ wms_state_expect_new(WmsStore *store, const WmsBucketKey *key, uint32 hash)
 		wms_prefetch_line(&overlay->slots[overlay_hash(bucket, hash) & overlay->mask]);
 }
 
-/* First the slots of overlay and index, then the entries that stand in these; nothing but requests in the loops that make them. */
+static inline const WmsOverlaySlot *
+overlay_place(const WmsOverlay *overlay, const WmsBucket *bucket, uint32 hash)
+{
+	return &overlay->slots[overlay_hash(bucket, hash) & overlay->mask];
+}
+
+/* Nothing but requests in the loops that make them. */
 void
-wms_state_expect(WmsStore *store, const WmsExpected *rows, int n)
+wms_state_expect_slots(WmsStore *store, const WmsExpected *rows, int n)
 {
 	WmsOverlay *overlay = open_overlay(store);
-	const WmsBucket *buckets[WMS_EXPECT_MAX];
-	const WmsOverlaySlot *touched[WMS_EXPECT_MAX];
+	const void *touched[WMS_EXPECT_MAX];
 	const void *places[WMS_EXPECT_MAX];
-	const void *entries[WMS_EXPECT_MAX];
-	int			found = 0;
 	int			i;
 
 	for (i = 0; i < n; i++)
 	{
-		buckets[i] = wms_bucket_find(store, &rows[i].bucket);
-		touched[i] = buckets[i] ? &overlay->slots[overlay_hash(buckets[i], rows[i].hash) & overlay->mask] : NULL;
-		places[i] = buckets[i] ? wms_index_place(buckets[i], rows[i].hash) : NULL;
+		const WmsBucket *bucket = wms_bucket_find(store, &rows[i].bucket);
+
+		touched[i] = bucket ? overlay_place(overlay, bucket, rows[i].hash) : NULL;
+		places[i] = bucket ? wms_index_place(bucket, rows[i].hash) : NULL;
 	}
 	for (i = 0; i < n; i++)
 		wms_prefetch_line(places[i]);
 	for (i = 0; i < n; i++)
 		wms_prefetch_line(touched[i]);
+}
+
+void
+wms_state_expect_entries(WmsStore *store, const WmsExpected *rows, int n)
+{
+	WmsOverlay *overlay = open_overlay(store);
+	const void *stored[WMS_EXPECT_MAX];
+	const void *copies[WMS_EXPECT_MAX];
+	int			nstored = 0;
+	int			ncopies = 0;
+	int			i;
+
 	for (i = 0; i < n; i++)
 	{
-		if (places[i] && (entries[found] = wms_index_candidate(buckets[i], rows[i].hash, places[i])) != NULL)
-			found++;
+		const WmsBucket *bucket = wms_bucket_find(store, &rows[i].bucket);
+		const void *place = bucket ? wms_index_place(bucket, rows[i].hash) : NULL;
+
+		if (place && (stored[nstored] = wms_index_candidate(bucket, rows[i].hash, place)) != NULL)
+			nstored++;
+		if (bucket && (copies[ncopies] = overlay_place(overlay, bucket, rows[i].hash)->entry) != NULL)
+			ncopies++;
 	}
-	for (i = 0; i < found; i++)
-		wms_prefetch(entries[i]);
-	for (i = 0; i < n; i++)
-	{
-		if (touched[i] && touched[i]->entry)
-			wms_prefetch(touched[i]->entry);
-	}
+	for (i = 0; i < nstored; i++)
+		wms_prefetch(stored[i]);
+	for (i = 0; i < ncopies; i++)
+		wms_prefetch(copies[i]);
+}
+
+void
+wms_state_expect(WmsStore *store, const WmsExpected *rows, int n)
+{
+	wms_state_expect_slots(store, rows, n);
+	wms_state_expect_entries(store, rows, n);
 }
 
 int64
