@@ -27,6 +27,7 @@ ACTIONS = ["crash", "wait", "fatal", "error", "error/40001"]
 CRASHED = "all server processes terminated; reinitializing"      # in the server's log, when no connection of before is left
 WAITED_WITH = 5                                                  # streams
 PATIENCE = 20                                                    # seconds until the load must have come to a point
+TRIM_PATIENCE = 75                                               # trimming rests up to 30 where it found nothing, and 60 after an error
 
 def sign_of(point, action):
     """What the server's log says when the action was done at the point."""
@@ -108,7 +109,8 @@ class Disturber:
                     provoke(lambda: log.has(pattern))
                 except PgError:
                     pass                                                   # what it wanted is what the point prevented
-                wait_for(lambda: log.has(pattern), PATIENCE, f"point {point} being reached")
+                patience = TRIM_PATIENCE if point == "queue-trimmed" else PATIENCE
+                wait_for(lambda: log.has(pattern), patience, f"point {point} being reached")
             if action == "wait":
                 self.wait_with_each(point)
         finally:
