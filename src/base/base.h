@@ -170,6 +170,12 @@ extern int	wms_errplace(const char *query_text, int location);
 /* Raises it as ERROR; query_text may be NULL (then no position is given). */
 extern WMS_NORETURN void wms_refusal_raise(const WmsRefusal *refusal, const char *query_text);
 
+/*
+ * Runs fn in a subtransaction of its own, in the current memory context.  Returns the error that it raised, in that context; then what it did
+ * is undone.  NULL: it raised none, and what it did stays (keep) or is undone too.
+ */
+extern ErrorData *wms_in_subtransaction(void (*fn) (void *arg), void *arg, bool keep);
+
 /* ERROR that names the setting, unless we were preloaded. */
 extern void wms_require_preloaded(void);
 extern bool wms_preloaded;

@@ -1,16 +1,18 @@
 /*
  * base_error.c
- *	  Refusals as values, and the one error that every SQL function may raise.
+ *	  Refusals as values, errors that undo no more than what raised them, and the one error that every SQL function may raise.
  *
  * A check returns a WmsRefusal and leaves to its caller whether that becomes an
  * ERROR, a line of explain, or the reason of a failed stream.
  */
 #include "postgres.h"
 
+#include "access/xact.h"
 #include "catalog/pg_authid.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
 #include "utils/acl.h"
+#include "utils/resowner.h"
 
 #include "base/base.h"
 
@@ -35,6 +37,39 @@ format_message(const char *format, va_list args)
 			return text.data;
 		enlargeStringInfo(&text, needed);
 	}
+}
+
+/*
+ * An error must not leave the function before the subtransaction is gone: in a session of a user's nobody else would end it, and the
+ * session would be left in a transaction that has failed.
+ */
+ErrorData *
+wms_in_subtransaction(void (*fn) (void *arg), void *arg, bool keep)
+{
+	MemoryContext context = CurrentMemoryContext;
+	ResourceOwner owner = CurrentResourceOwner;
+	ErrorData  *volatile edata = NULL;
+
+	BeginInternalSubTransaction(NULL);
+	MemoryContextSwitchTo(context);
+	PG_TRY();
+	{
+		fn(arg);
+	}
+	PG_CATCH();
+	{
+		MemoryContextSwitchTo(context);
+		edata = CopyErrorData();
+		FlushErrorState();
+	}
+	PG_END_TRY();
+	if (keep && edata == NULL)
+		ReleaseCurrentSubTransaction();
+	else
+		RollbackAndReleaseCurrentSubTransaction();
+	MemoryContextSwitchTo(context);
+	CurrentResourceOwner = owner;
+	return edata;
 }
 
 WmsRefusal *

@@ -11,7 +11,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "catalog/pg_extension.h"
 #include "fmgr.h"
 #include "miscadmin.h"
@@ -19,7 +18,6 @@
 #include "utils/builtins.h"
 #include "utils/guc.h"
 #include "utils/lsyscache.h"
-#include "utils/resowner.h"
 
 #include "shared/shared.h"
 #include "source/source.h"
@@ -309,17 +307,19 @@ check_room(void)
 				 errhint("Set wmstream.max_workers to at least %d, and max_worker_processes accordingly.", wms_max_workers + 1)));
 }
 
-/* All that can be refused; will the stream need a slot? */
-static bool
-check_beforehand(Creation *creation)
+/* All that can be refused; the target stays NULL if there is such a stream already, which is told later. */
+static void
+check_beforehand(void *arg)
 {
-	creation->target = wms_target_resolve(creation->result);
-	if (OidIsValid(creation->target->relid) && wms_registry_stream(creation->target->relid))
-		return false;			/* it exists, which is told later */
-	wms_target_check(creation->target);
+	Creation   *creation = arg;
+	WmsTarget  *target = wms_target_resolve(creation->result);
+
+	if (OidIsValid(target->relid) && wms_registry_stream(target->relid))
+		return;
+	creation->target = target;
+	wms_target_check(target);
 	analyse(creation);
 	check_room();
-	return !creation->def.reads_queues;
 }
 
 /*
@@ -329,30 +329,11 @@ check_beforehand(Creation *creation)
 static void
 make_slot_first(Creation *creation)
 {
-	MemoryContext old = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	ErrorData  *volatile refused = NULL;
-	volatile bool needed = false;
+	ErrorData  *refused = wms_in_subtransaction(check_beforehand, creation, false);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(old);
-	PG_TRY();
-	{
-		needed = check_beforehand(creation);
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(old);
-		refused = CopyErrorData();
-		FlushErrorState();
-	}
-	PG_END_TRY();
-	RollbackAndReleaseCurrentSubTransaction();
-	MemoryContextSwitchTo(old);
-	CurrentResourceOwner = owner;
 	if (refused)
 		ReThrowError(refused);
-	if (needed)
+	if (creation->target && !creation->def.reads_queues)
 		wms_face_need_worker(false);
 }
 

@@ -8,7 +8,6 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
 #include "nodes/nodeFuncs.h"
@@ -19,7 +18,6 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 
 #include "sqlface/sqlface_internal.h"
 
@@ -161,6 +159,20 @@ is_gone(int sqlerrcode)
 		ERRCODE_TO_CATEGORY(sqlerrcode) == ERRCODE_INTERNAL_ERROR;
 }
 
+typedef struct ViewText
+{
+	Datum		view;
+	Datum		text;
+} ViewText;
+
+static void
+get_view_text(void *arg)
+{
+	ViewText   *view = arg;
+
+	view->text = OidFunctionCall1(F_PG_GET_VIEWDEF_OID, view->view);
+}
+
 /*
  * A definition as text.  The list of streams is read by a snapshot, and the definition as it is now: it may have been dropped in
  * between, which must not be an error of whoever looks at the list.
@@ -168,33 +180,14 @@ is_gone(int sqlerrcode)
 Datum
 wms_sql_definition_text(PG_FUNCTION_ARGS)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile Datum text = (Datum) 0;
+	ViewText	view = {.view = PG_GETARG_DATUM(0)};
+	ErrorData  *edata = wms_in_subtransaction(get_view_text, &view, true);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		text = OidFunctionCall1(F_PG_GET_VIEWDEF_OID, PG_GETARG_DATUM(0));
-		ReleaseCurrentSubTransaction();
-	}
-	PG_CATCH();
-	{
-		ErrorData  *edata;
-
-		MemoryContextSwitchTo(context);
-		edata = CopyErrorData();
-		if (!is_gone(edata->sqlerrcode))
-			PG_RE_THROW();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
+	if (edata && !is_gone(edata->sqlerrcode))
+		ReThrowError(edata);
+	if (edata)
 		FreeErrorData(edata);
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	if (text == (Datum) 0)
+	if (view.text == (Datum) 0)
 		PG_RETURN_NULL();
-	PG_RETURN_DATUM(text);
+	PG_RETURN_DATUM(view.text);
 }

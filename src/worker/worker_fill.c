@@ -50,35 +50,37 @@ set_phase(WmsRunner *runner, WmsFillPhase phase)
 
 /* ---------------------------------------------------------------- 1. read */
 
+typedef struct Times
+{
+	WmsFlow    *flow;
+	Oid			relid;
+	HeapTuple  *rows;
+	int			n;
+	WmsTime    *times;
+} Times;
+
+static void
+compute_times(void *arg)
+{
+	Times	   *t = arg;
+
+	wms_flow_times(t->flow, t->relid, t->rows, t->n, t->times);
+}
+
 /* Only where rows that fail are put aside: those of which not even the time can be told fail again when they are fed. */
 static bool
 try_times(WmsRunner *runner, Oid relid, HeapTuple *rows, int n, WmsTime *times)
 {
-	MemoryContext context = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	volatile bool done = false;
+	Times		t = {runner->flow, relid, rows, n, times};
+	ErrorData  *edata = wms_in_subtransaction(compute_times, &t, true);
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		wms_flow_times(runner->flow, relid, rows, n, times);
-		ReleaseCurrentSubTransaction();
-		done = true;
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		if (geterrcode() == ERRCODE_QUERY_CANCELED)
-			PG_RE_THROW();
-		FlushErrorState();
-		RollbackAndReleaseCurrentSubTransaction();
-		wms_flow_end(runner->flow);
-	}
-	PG_END_TRY();
-	MemoryContextSwitchTo(context);
-	CurrentResourceOwner = owner;
-	return done;
+	if (edata == NULL)
+		return true;
+	if (edata->sqlerrcode == ERRCODE_QUERY_CANCELED)
+		ReThrowError(edata);
+	FreeErrorData(edata);
+	wms_flow_end(runner->flow);
+	return false;
 }
 
 static void

@@ -14,10 +14,8 @@
  */
 #include "postgres.h"
 
-#include "access/xact.h"
 #include "miscadmin.h"
 #include "utils/memutils.h"
-#include "utils/resowner.h"
 
 #include "worker/worker.h"
 
@@ -40,17 +38,14 @@ wms_skips_look_for_row(WmsRunner *runner, const ErrorData *edata)
 	runner->sought_error = MemoryContextStrdup(runner->skip_context, wms_error_message(edata));
 }
 
-static int
-compare_skips(const ListCell *a, const ListCell *b)
+static WmsSkip *
+skip_at(const WmsRunner *runner, int at)
 {
-	int64		x = ((const WmsSkip *) lfirst(a))->row;
-	int64		y = ((const WmsSkip *) lfirst(b))->row;
-
-	return (x > y) - (x < y);
+	return list_nth(runner->skips, at);
 }
 
 static void
-append_skip(WmsRunner *runner, const ErrorData *edata, int64 row, WmsTime time)
+insert_skip(WmsRunner *runner, int at, const ErrorData *edata, int64 row, WmsTime time)
 {
 	MemoryContext old = MemoryContextSwitchTo(runner->skip_context);
 	WmsSkip    *skip = palloc(sizeof(WmsSkip));
@@ -58,15 +53,18 @@ append_skip(WmsRunner *runner, const ErrorData *edata, int64 row, WmsTime time)
 	skip->row = row;
 	skip->error = pstrdup(wms_error_message(edata));
 	skip->time = time;
-	runner->skips = lappend(runner->skips, skip);
+	runner->skips = list_insert_nth(runner->skips, at, skip);
 	MemoryContextSwitchTo(old);
 }
 
 void
 wms_skips_add(WmsRunner *runner, const ErrorData *edata, int64 row, WmsTime time)
 {
-	append_skip(runner, edata, row, time);
-	list_sort(runner->skips, compare_skips);
+	int			at = list_length(runner->skips);
+
+	while (at > 0 && skip_at(runner, at - 1)->row > row)
+		at--;
+	insert_skip(runner, at, edata, row, time);
 	runner->care = Min(runner->care, WMS_CARE_NEW);
 }
 
@@ -79,62 +77,60 @@ wms_skips_must_try(WmsRunner *runner)
 	return true;
 }
 
-/* What it raises that is not the row's own leaves as any error of the batch does.  The row's own: in memory of context; else NULL. */
-static ErrorData *
-try_row(WmsRunner *runner, const WmsChange *change, MemoryContext context)
+typedef struct Trial
 {
-	MemoryContext old = CurrentMemoryContext;
-	ResourceOwner owner = CurrentResourceOwner;
-	WmsProgress scratch = runner->work;
-	ErrorData  *volatile edata = NULL;
+	WmsRunner  *runner;
+	MemoryContext context;		/* of the row */
+	WmsProgress scratch;
+	WmsChange	change;
+} Trial;
 
-	BeginInternalSubTransaction(NULL);
-	MemoryContextSwitchTo(context);
-	PG_TRY();
-	{
-		wms_flow_try(runner->flow, runner->store, &scratch, context, change);
-	}
-	PG_CATCH();
-	{
-		MemoryContextSwitchTo(context);
-		edata = CopyErrorData();
-		if (!wms_error_is_rows(edata))
-			PG_RE_THROW();
-		FlushErrorState();
-	}
-	PG_END_TRY();
-	RollbackAndReleaseCurrentSubTransaction();
+static void
+try_row(void *arg)
+{
+	Trial	   *trial = arg;
+
+	trial->scratch = trial->runner->work;
+	wms_flow_try(trial->runner->flow, trial->runner->store, &trial->scratch, trial->context, &trial->change);
+}
+
+/* The error that is the row's own, or NULL; any other leaves as an error of the batch does. */
+static ErrorData *
+error_of_row(Trial *trial)
+{
+	MemoryContext old = MemoryContextSwitchTo(trial->context);
+	ErrorData  *edata = wms_in_subtransaction(try_row, trial, false);
+
 	MemoryContextSwitchTo(old);
-	CurrentResourceOwner = owner;
+	if (edata && !wms_error_is_rows(edata))
+		ReThrowError(edata);
 	return edata;
 }
 
 void
 wms_skips_try(WmsRunner *runner, WmsBatch *batch)
 {
-	MemoryContext context = AllocSetContextCreate(wms_batch_context, "wmstream row that is tried", ALLOCSET_DEFAULT_SIZES);
-	int			known = list_length(runner->skips);
-	int			at = 0;
-	WmsChange	change;
+	Trial		trial = {.runner = runner};
+	int			at = 0;			/* skips of the rows before */
 
+	trial.context = AllocSetContextCreate(wms_batch_context, "wmstream row that is tried", ALLOCSET_DEFAULT_SIZES);
 	wms_rows_begin(runner, batch);
-	for (int64 row = 0; wms_rows_next(runner, batch, &change); row++)
+	for (int64 row = 0; wms_rows_next(runner, batch, &trial.change); row++)
 	{
 		ErrorData  *edata;
 
 		CHECK_FOR_INTERRUPTS();
-		if (at < known && ((WmsSkip *) list_nth(runner->skips, at))->row == row)
+		if (at < list_length(runner->skips) && skip_at(runner, at)->row == row)
 		{
 			at++;
 			continue;
 		}
-		edata = try_row(runner, &change, context);
+		edata = error_of_row(&trial);
 		if (edata)
-			append_skip(runner, edata, row, wms_flow_failed_time(runner->flow));
+			insert_skip(runner, at++, edata, row, wms_flow_failed_time(runner->flow));
 		wms_flow_end(runner->flow);
-		MemoryContextReset(context);
+		MemoryContextReset(trial.context);
 	}
-	list_sort(runner->skips, compare_skips);
-	MemoryContextDelete(context);
+	MemoryContextDelete(trial.context);
 	runner->try_rows = WMS_TRY_DONE;
 }
