@@ -387,6 +387,8 @@ group_row(FlowOp *op, TupleTableSlot *slot)
 void
 wms_flow_op_row(FlowOp *op, int side, TupleTableSlot *slot)
 {
+	if (op->flow->trying)
+		return;
 	op->row_marks = 0;
 	if (op->plan->kind == WMS_OP_JOIN)
 		wms_flow_join_row(op, side, slot);

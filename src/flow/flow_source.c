@@ -125,11 +125,8 @@ planned_row(TupleTableSlot *slot, void *arg)
 {
 	FlowInput  *input = arg;
 	ExprContext *row = input->flow->row;
-	MemoryContext old;
+	MemoryContext old = MemoryContextSwitchTo(row->ecxt_per_tuple_memory);
 
-	if (input->flow->trying)
-		return;
-	old = MemoryContextSwitchTo(row->ecxt_per_tuple_memory);
 	slot_getallattrs(slot);
 	wms_flow_op_row(input->op, input->side, slot);
 	MemoryContextSwitchTo(old);
@@ -168,8 +165,6 @@ feed_direct(FlowInput *input, FlowRow *fed, TupleTableSlot *slot)
 		result_row(slot, input);
 		return;
 	}
-	if (input->flow->trying)
-		return;
 	input->op->fed_row = fed;
 	wms_flow_op_row(input->op, input->side, slot);
 	input->op->fed_row = NULL;

@@ -25,6 +25,7 @@
 #include "catalog/pg_inherits.h"
 #include "catalog/pg_namespace.h"
 #include "commands/defrem.h"
+#include "executor/spi.h"
 #include "miscadmin.h"
 #include "nodes/makefuncs.h"
 #include "utils/acl.h"
@@ -284,12 +285,7 @@ check_column(Relation rel, const WmsShape *shape, int column)
 static bool
 in_shape(const WmsShape *shape, const char *name)
 {
-	for (int i = 0; i < shape->desc->natts; i++)
-	{
-		if (strcmp(NameStr(TupleDescAttr(shape->desc, i)->attname), name) == 0)
-			return true;
-	}
-	return false;
+	return SPI_fnumber(shape->desc, name) > 0;
 }
 
 /* Columns that the stream does not know must be able to stay out. */

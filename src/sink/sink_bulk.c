@@ -27,6 +27,7 @@
 #include "catalog/pg_namespace.h"
 #include "catalog/pg_type.h"
 #include "executor/executor.h"
+#include "executor/spi.h"
 #include "miscadmin.h"
 #include "nodes/nodes.h"
 #include "optimizer/optimizer.h"
@@ -83,18 +84,6 @@ checks_see_rows(Relation rel)
 	return see;
 }
 
-/* The column of desc of that name; 0: none. */
-static AttrNumber
-column_named(TupleDesc desc, const char *name)
-{
-	for (int i = 0; i < desc->natts; i++)
-	{
-		if (strcmp(NameStr(TupleDescAttr(desc, i)->attname), name) == 0)
-			return i + 1;
-	}
-	return 0;
-}
-
 /* Would an INSERT store the value as it is, or NULL where the stream gives none (have NULL)? */
 static bool
 column_is_plain(Form_pg_attribute want, Form_pg_attribute have)
@@ -120,7 +109,7 @@ columns_given(Relation rel, TupleDesc desc)
 
 		if (att->attisdropped)
 			continue;
-		given[i] = column_named(desc, NameStr(att->attname));
+		given[i] = Max(SPI_fnumber(desc, NameStr(att->attname)), 0);
 		if (!column_is_plain(att, given[i] > 0 ? TupleDescAttr(desc, given[i] - 1) : NULL))
 			return NULL;
 		found += given[i] > 0;

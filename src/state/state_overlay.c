@@ -403,6 +403,12 @@ wms_state_touch(WmsStore *store, WmsEntry *entry)
 	return &private->entry;
 }
 
+static inline const WmsOverlaySlot *
+overlay_place(const WmsOverlay *overlay, const WmsBucket *bucket, uint32 hash)
+{
+	return &overlay->slots[overlay_hash(bucket, hash) & overlay->mask];
+}
+
 void
 wms_state_expect_new(WmsStore *store, const WmsBucketKey *key, uint32 hash)
 {
@@ -410,13 +416,7 @@ wms_state_expect_new(WmsStore *store, const WmsBucketKey *key, uint32 hash)
 	WmsBucket  *bucket = wms_bucket_find(store, key);
 
 	if (bucket)
-		wms_prefetch_line(&overlay->slots[overlay_hash(bucket, hash) & overlay->mask]);
-}
-
-static inline const WmsOverlaySlot *
-overlay_place(const WmsOverlay *overlay, const WmsBucket *bucket, uint32 hash)
-{
-	return &overlay->slots[overlay_hash(bucket, hash) & overlay->mask];
+		wms_prefetch_line(overlay_place(overlay, bucket, hash));
 }
 
 /* Nothing but requests in the loops that make them. */
