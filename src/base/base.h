@@ -206,6 +206,7 @@ extern bool wms_force_planned_feed;	/* developer: every lower query through the 
 extern int	wms_due_rows;	/* developer: of a join, how many rows that leave next are remembered; 0: none */
 extern bool wms_force_row_feed;	/* developer: rows are fed one by one */
 extern bool wms_force_insert_statement; /* developer: rows go into every result by a statement */
+extern int	wms_bundle_from;		/* developer: rows are taken apart once for so many streams */
 extern int	wms_look_ahead_from;	/* developer: rows wait for memory in a state of so many groups */
 extern char *wms_test_point;	/* developer: "point:action", see WMS_POINT */
 

@@ -30,6 +30,7 @@ bool		wms_force_planned_feed = false;
 bool		wms_force_row_feed = false;
 bool		wms_force_insert_statement = false;
 int			wms_look_ahead_from = 16384;
+int			wms_bundle_from = 2;
 int			wms_due_rows = 65536;
 char	   *wms_test_point = NULL;
 
@@ -140,6 +141,12 @@ define_developer_settings(void)
 							"Developer: how many groups an operator's state has when rows begin to wait for the memory they will touch.",
 							"0 makes them wait always.",
 							&wms_look_ahead_from, 16384, 0, INT_MAX,
+							PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
+
+	DefineCustomIntVariable("wmstream.bundle_from",
+							"Developer: how many streams must have yet to read a batch for its rows to be taken apart once for all of them.",
+							"1 does it always.",
+							&wms_bundle_from, 2, 1, INT_MAX,
 							PGC_SIGHUP, GUC_NOT_IN_SAMPLE, NULL, NULL, NULL);
 
 	DefineCustomIntVariable("wmstream.due_rows",

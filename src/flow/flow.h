@@ -48,6 +48,9 @@ extern const WmsStateOps *wms_flow_state_ops(WmsFlow *flow, int *nops);
 /* One batch.  begin; row for each change of a source table (others are ignored); fire or not; the caller prepares the state and commits. */
 extern void wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryContext batch);
 extern void wms_flow_row(WmsFlow *flow, const WmsChange *change);
+/* Instead of row by row: rows of a source table that were inserted, if the flow takes them so, which is known after wms_flow_set_skips. */
+extern bool wms_flow_takes_bundles(const WmsFlow *flow);
+extern void wms_flow_bundle(WmsFlow *flow, WmsBatch *batch, WmsBundle *bundle);
 /*
  * on_error = skip: rows of the batch that failed before, in their order, are put aside.  Rows are worked on one by one, so that the one that
  * fails is known: wms_flow_failed_row gives its number in the batch, -1 while it is not known.

@@ -88,7 +88,7 @@ typedef struct FlowState
 } FlowState;
 
 /* Rows by column: column c of the operator's input in row i is values[place[c] + i].  Used by flow_vector.c. */
-#define FLOW_VECTOR_ROWS 256
+#define FLOW_VECTOR_ROWS WMS_BUNDLE_ROWS
 typedef struct FlowRows
 {
 	const Datum *values;
@@ -301,9 +301,11 @@ typedef struct FlowVector FlowVector;
 extern void wms_flow_vector_prepare(WmsFlow *flow);
 extern void wms_flow_vector_begin(WmsFlow *flow);
 extern void wms_flow_vector_add(FlowSource *source, const WmsChange *change);
+extern void wms_flow_vector_bundle(FlowSource *source, WmsBatch *batch, WmsBundle *bundle);
 extern void wms_flow_vector_end(WmsFlow *flow);
 
 /* flow_shape.c */
+extern bool wms_flow_same_shape(FlowSource *source, const WmsRowShape *shape);
 extern HeapTuple wms_flow_fit_row(FlowSource *source, const WmsRowShape *shape, HeapTuple row, bool to_use);
 
 /* flow_group.c */

@@ -65,6 +65,15 @@ look_at(FlowSource *source, const WmsRowShape *shape)
 	source->shape = shape;
 }
 
+/* Has the table the columns that such rows were written with, each read as it stands there, and no others? */
+bool
+wms_flow_same_shape(FlowSource *source, const WmsRowShape *shape)
+{
+	if (source->shape != shape)
+		look_at(source, shape);
+	return source->shape_as_is && source->table_desc->natts == shape->desc->natts;
+}
+
 /*
  * The row as the table's columns are now; in the current context, or the row itself.  to_use: ERROR if a column that the definition uses
  * cannot be read.

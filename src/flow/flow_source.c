@@ -515,6 +515,29 @@ wms_flow_row(WmsFlow *flow, const WmsChange *change)
 	feed_by_itself(flow, change);
 }
 
+bool
+wms_flow_takes_bundles(const WmsFlow *flow)
+{
+	return flow->has_vectors && flow->many_upto == PG_INT64_MAX && flow->skips == NIL;
+}
+
+void
+wms_flow_bundle(WmsFlow *flow, WmsBatch *batch, WmsBundle *bundle)
+{
+	flow->fed += bundle->nrows;
+	for (int i = 0; i < flow->plan->nsources; i++)
+	{
+		FlowSource *source = &flow->sources[i];
+
+		if (source->plan->relid != bundle->shape->relid)
+			continue;
+		flow->progress->source_rows[i] += bundle->nrows;
+		flow->source_had_rows[i] = true;
+		wms_flow_vector_bundle(source, batch, bundle);
+	}
+	flow->progress->counters[WMS_COUNT_INPUT] += bundle->nrows;
+}
+
 void
 wms_flow_try(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryContext context, const WmsChange *change)
 {

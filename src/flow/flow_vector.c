@@ -75,6 +75,7 @@ struct FlowVector
 	List	   *inputs;			/* VectorInput * */
 	int			ntaken;
 	Taken	   *taken;
+	int		   *columns;		/* of taken */
 	int			last_taken;		/* attributes that a row must have for all of them */
 	bool		fixed;			/* offsets are known */
 	bool		had_nulls;		/* some row had, so isnull is to be cleared */
@@ -143,6 +144,7 @@ source_column(FlowVector *v, int column)
 	for (int i = 0; i < v->ntaken; i++)
 		if (v->taken[i].column == column)
 			return v->taken[i].at;
+	v->columns[v->ntaken] = column;
 	taken = &v->taken[v->ntaken++];
 	taken->column = column;
 	taken->at = new_column(v);
@@ -258,6 +260,7 @@ prepare_vector(FlowSource *source)
 
 	v->source = source;
 	v->taken = palloc(sizeof(Taken) * source->plan->in_desc->natts);
+	v->columns = palloc(sizeof(int) * source->plan->in_desc->natts);
 	v->context = CreateStandaloneExprContext();
 	v->copies = AllocSetContextCreate(source->flow->context, "wmstream rows of a vector", ALLOCSET_DEFAULT_SIZES);
 	prepare_time(v);
@@ -370,6 +373,61 @@ wms_flow_vector_add(FlowSource *source, const WmsChange *change)
 	v->bytes += tuple->t_len;
 	if (++v->nrows == FLOW_VECTOR_ROWS || v->bytes >= VECTOR_BYTES)
 		run_vector(v);
+}
+
+static void
+copy_columns(FlowVector *v, const WmsBundle *bundle)
+{
+	for (int i = 0; i < v->ntaken; i++)
+	{
+		const WmsColumn *column = &bundle->columns[v->taken[i].column];
+
+		memcpy(v->values + v->taken[i].at, column->values, sizeof(Datum) * bundle->nrows);
+		if (column->has_nulls)
+			memcpy(v->isnull + v->taken[i].at, column->isnull, sizeof(bool) * bundle->nrows);
+		v->had_nulls |= column->has_nulls;
+	}
+}
+
+static void
+bundle_row(const WmsBundle *bundle, int row, HeapTuple tuple)
+{
+	tuple->t_len = bundle->lens[row];
+	ItemPointerSetInvalid(&tuple->t_self);
+	tuple->t_tableOid = bundle->shape->relid;
+	tuple->t_data = bundle->rows[row];
+}
+
+static void
+add_bundle_by_rows(FlowSource *source, const WmsBundle *bundle)
+{
+	WmsChange	change = {.kind = WMS_CHANGE_INSERT,.shape = bundle->shape};
+
+	for (int row = 0; row < bundle->nrows; row++)
+	{
+		bundle_row(bundle, row, &change.tuple);
+		wms_flow_vector_add(source, &change);
+	}
+}
+
+/* A bundle is a vector of its own, with columns that another stream may have taken out of the rows. */
+void
+wms_flow_vector_bundle(FlowSource *source, WmsBatch *batch, WmsBundle *bundle)
+{
+	FlowVector *v = source->vector;
+
+	if (v->nrows > 0)
+		run_vector(v);
+	if (!wms_flow_same_shape(source, bundle->shape) || !wms_bundle_take(batch, bundle, v->columns, v->ntaken))
+	{
+		add_bundle_by_rows(source, bundle);
+		return;
+	}
+	copy_columns(v, bundle);
+	for (int row = 0; row < bundle->nrows && v->tuples; row++)
+		bundle_row(bundle, row, &v->tuples[row]);
+	v->nrows = bundle->nrows;
+	run_vector(v);
 }
 
 /* ---------------------------------------------------------------- event times */

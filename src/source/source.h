@@ -12,6 +12,7 @@
  * source_stage.c      byte stores for rows, in memory or on disk
  * source_queue.c      rows of queue tables by transaction
  * source_batch.c      a batch: whole committed transactions, to be read many times
+ * source_bundle.c     rows of a batch that several streams read, gathered by table and taken apart once
  * source_filled.c     which transactions a snapshot saw
  * source_fill.c       rows that are there already, in event-time order
  *
@@ -85,6 +86,7 @@ typedef struct WmsBatch
 	TransactionId catalog_xid;	/* its last transaction, if that changed catalogs; else invalid */
 	List	   *created;		/* List of WmsCreated *: streams whose registry row was inserted by its last transaction */
 	struct WmsBatchRows *rows;	/* private */
+	struct WmsBundles *bundles; /* private; NULL: nobody has asked for them */
 } WmsBatch;
 
 /* A stream was registered by a transaction of this batch. */
@@ -220,6 +222,43 @@ extern WmsBatch *wms_batch_of_position(XLogRecPtr end);
 extern void wms_batch_rewind(WmsBatch *batch, XLogRecPtr after);
 extern void wms_batch_skip(WmsBatch *batch);	/* reading: to the end */
 extern bool wms_batch_next(WmsBatch *batch, WmsChange *change);
+
+/* ---------------------------------------------------------------- source_bundle.c */
+
+#define WMS_BUNDLE_ROWS 256		/* at most */
+
+/* A column of a bundle's rows. */
+typedef struct WmsColumn
+{
+	Datum	   *values;			/* of each row; NULL: not taken out of them yet */
+	bool	   *isnull;
+	bool		has_nulls;		/* some of them are NULL; else isnull need not be looked at */
+} WmsColumn;
+
+/* Rows of one table that were inserted, in their order.  They and their columns stay while the batch is being read. */
+typedef struct WmsBundle
+{
+	const WmsRowShape *shape;
+	int			nrows;
+	Size		bytes;
+	HeapTupleHeader *rows;
+	uint32	   *lens;			/* of rows, in bytes */
+	bool		uneven;			/* some row has a NULL, or lacks columns that were added later */
+	WmsColumn  *columns;		/* by columns of the shape, from 0; NULL: none has been taken yet */
+	TransactionId xid;			/* of the last row: top-level, */
+	XLogRecPtr	end_lsn;		/* and where its transaction ends */
+	TimestampTz commit_time;	/* the newest */
+} WmsBundle;
+
+/*
+ * Can all rows of these tables be had as bundles, by a stream that has had all up to after?  Makes them when at least wmstream.bundle_from streams
+ * have yet to read the batch.  They can be read until something is appended to any store.
+ */
+extern bool wms_batch_bundled(WmsBatch *batch, XLogRecPtr after, const List *relids);
+/* The i-th bundle, of whatever table; NULL: that was all. */
+extern WmsBundle *wms_batch_bundle(const WmsBatch *batch, int i);
+/* Sees to it that these columns are there.  False: they cannot be had so; the rows can. */
+extern bool wms_bundle_take(WmsBatch *batch, WmsBundle *bundle, const int *columns, int n);
 
 /* ---------------------------------------------------------------- source_filled.c */
 

@@ -198,9 +198,35 @@ wms_batch_unref(WmsBatch *batch)
 	Assert(batch->refs > 0);
 	if (--batch->refs > 0)
 		return;
+	wms_bundles_free(batch);
 	foreach(lc, batch->rows->stages)
 		wms_stage_free(lfirst(lc));
 	MemoryContextDelete(batch->rows->context);
+}
+
+bool
+wms_batch_is_whole(const WmsBatch *batch, XLogRecPtr after)
+{
+	const struct WmsBatchRows *rows = batch->rows;
+
+	return batch->seen || rows->nparts == 0 || rows->parts[0].end_lsn > after;
+}
+
+bool
+wms_batch_in_memory(const WmsBatch *batch)
+{
+	ListCell   *lc;
+
+	foreach(lc, batch->rows->stages)
+		if (!wms_stage_in_memory(lfirst(lc)))
+			return false;
+	return true;
+}
+
+MemoryContext
+wms_batch_memory_of(const WmsBatch *batch)
+{
+	return batch->rows->context;
 }
 
 /* ---------------------------------------------------------------- reading */

@@ -57,6 +57,7 @@ extern const WmsRecord *wms_stage_read(WmsStage *stage, uint64 *offset);
 /* Where the rows of a record lie. */
 #define WmsRecordNew(record) ((char *) (record) + MAXALIGN(sizeof(WmsRecord)))
 #define WmsRecordOld(record) (WmsRecordNew(record) + MAXALIGN((record)->new_len))
+extern bool wms_stage_in_memory(const WmsStage *stage);
 /* Memory held by all stores of this process, in bytes. */
 extern Size wms_stage_memory_used(void);
 
@@ -75,6 +76,16 @@ extern void wms_batch_own(WmsBatch *batch, WmsStage *stage);
 extern void wms_batch_complete(WmsBatch *batch, XLogRecPtr start, XLogRecPtr end);
 /* It brings queues to this position and is complete. */
 extern void wms_batch_complete_queue(WmsBatch *batch, XLogRecPtr end, const WmsSeen *seen);
+
+/* Has a stream that has had all up to after yet to read every row of it? */
+extern bool wms_batch_is_whole(const WmsBatch *batch, XLogRecPtr after);
+extern bool wms_batch_in_memory(const WmsBatch *batch);	/* all of it; none lies in a file */
+extern MemoryContext wms_batch_memory_of(const WmsBatch *batch);	/* its own context */
+
+/* ---------------------------------------------------------------- source_bundle.c */
+
+typedef struct WmsBundles WmsBundles;
+extern void wms_bundles_free(WmsBatch *batch);
 
 /* ---------------------------------------------------------------- source_relation.c */
 

@@ -162,6 +162,12 @@ wms_stage_held(const WmsStage *stage)
 	return sizeof(WmsStage) + stage->memory + stage->file_end;
 }
 
+bool
+wms_stage_in_memory(const WmsStage *stage)
+{
+	return stage->file_end == 0;
+}
+
 Size
 wms_stage_memory_used(void)
 {

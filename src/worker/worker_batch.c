@@ -200,25 +200,63 @@ wms_rows_next(WmsRunner *runner, WmsBatch *batch, WmsChange *change)
 	return false;
 }
 
+static inline void
+note_where(WmsRunner *runner, const WmsRowShape *shape, TransactionId xid, XLogRecPtr end_lsn, TimestampTz commit_time)
+{
+	where.source = shape->relid;
+	where.end_lsn = end_lsn;
+	where.xid = xid;
+	where.in_rows = true;
+	runner->figures.last_commit_time = Max(runner->figures.last_commit_time, commit_time);
+}
+
 static void
-feed(WmsRunner *runner, WmsBatch *batch)
+feed_rows(WmsRunner *runner, WmsBatch *batch)
 {
 	WmsChange	change;
 	uint64		n = 0;
 
-	wms_flow_set_skips(runner->flow, runner->skips, runner->care);
 	wms_rows_begin(runner, batch);
 	while (wms_rows_next(runner, batch, &change))
 	{
-		where.source = change.shape->relid;
-		where.end_lsn = change.end_lsn;
-		where.xid = change.xid;
-		where.in_rows = true;
+		note_where(runner, change.shape, change.xid, change.end_lsn, change.commit_time);
 		wms_flow_row(runner->flow, &change);
-		runner->figures.last_commit_time = Max(runner->figures.last_commit_time, change.commit_time);
 		if ((++n & 0x3FFF) == 0)
 			CHECK_FOR_INTERRUPTS();
 	}
+}
+
+/* Where all rows are the stream's, and each is taken: for a filled stream each would have to be asked for. */
+static bool
+reads_bundles(const WmsRunner *runner, WmsBatch *batch)
+{
+	return batch != runner->consumed && !batch->existing && runner->filled == NULL && wms_flow_takes_bundles(runner->flow) &&
+		wms_batch_bundled(batch, runner->progress.position, runner->sources);
+}
+
+static void
+feed_bundles(WmsRunner *runner, WmsBatch *batch)
+{
+	WmsBundle  *bundle;
+
+	for (int i = 0; (bundle = wms_batch_bundle(batch, i)) != NULL; i++)
+	{
+		if (!list_member_oid(runner->sources, bundle->shape->relid))
+			continue;
+		CHECK_FOR_INTERRUPTS();
+		note_where(runner, bundle->shape, bundle->xid, bundle->end_lsn, bundle->commit_time);
+		wms_flow_bundle(runner->flow, batch, bundle);
+	}
+}
+
+static void
+feed(WmsRunner *runner, WmsBatch *batch)
+{
+	wms_flow_set_skips(runner->flow, runner->skips, runner->care);
+	if (reads_bundles(runner, batch))
+		feed_bundles(runner, batch);
+	else
+		feed_rows(runner, batch);
 	wms_flow_fed(runner->flow);
 	where.in_rows = false;
 }

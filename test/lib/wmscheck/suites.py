@@ -162,7 +162,8 @@ def conformance(place):
 # Each fast way has a slow twin, or is not taken in small states: these settings choose the other one.
 TWINS = (("wmstream.force_kept_arguments=on", "13", "15"), ("wmstream.force_planned_feed=on", "16", "18"),
          ("wmstream.look_ahead_from=0", "19", "21"), ("wmstream.due_rows=0", "22", "23"), ("wmstream.due_rows=1", "24", "25"),
-         ("wmstream.force_row_feed=on", "26", "28"), ("wmstream.force_insert_statement=on", "29", "30"))
+         ("wmstream.force_row_feed=on", "26", "28"), ("wmstream.force_insert_statement=on", "29", "30"),
+         ("wmstream.bundle_from=1", "31", "33"))
 
 
 def fuzz(place):

@@ -1,0 +1,341 @@
+/*
+ * source_bundle.c
+ *	  Rows of a batch that several streams read, gathered by table and taken apart once.
+ *
+ * Each stream reads a batch by itself, and finding a row and taking its columns out of it costs as much as what most streams do with them.  So
+ * where several streams wait for a batch, the first one that can read many rows at a time makes *bundles* of it: inserted rows of one table in
+ * one shape, in their order, however rows of other tables lie between them.  Columns are taken out of a bundle's rows when a
+ * stream first asks for them, and stay for the next one.
+ *
+ * A batch has bundles or has not: it has none if it is small, if some of its rows lie in a file, and once they were let go.  Tables with other
+ * changes than inserts are known; streams that read one of them read change by change, as do those that are in the midst of the batch.
+ *
+ * Memory.  Bundles lie in a context below their batch's and point to its rows, which must be in memory whenever they are read: a store that was
+ * written to disk meanwhile ends them.  All bundles of the process stay below a quarter of wmstream.batch_memory: for new ones those
+ * of the oldest batch go, which is read by few streams any more; a bundle for which there is no room even then is read without its columns.
+ */
+#include "postgres.h"
+
+#include "access/htup_details.h"
+#include "access/tupmacs.h"
+#include "lib/ilist.h"
+#include "miscadmin.h"
+#include "utils/memutils.h"
+
+#include "source/source_internal.h"
+
+#define FEW_ROWS 64				/* for which bundles are not worth it */
+#define BUNDLE_BYTES ((Size) 1024 * 1024)	/* rows of one bundle */
+
+struct WmsBundles
+{
+	dlist_node	node;			/* in all_bundles, while context is there */
+	MemoryContext context;		/* NULL: let go, for good */
+	Size		memory;
+	bool		complete;		/* else an error came while something was made */
+	List	   *bundles;		/* WmsBundle *, by their first rows */
+	List	   *others;			/* tables with other changes than inserts */
+};
+
+/* While they are made: the bundle that rows of a shape go into. */
+typedef struct Filling
+{
+	const WmsRowShape *shape;
+	WmsBundle  *bundle;			/* NULL: the next row begins one */
+} Filling;
+
+static dlist_head all_bundles = DLIST_STATIC_INIT(all_bundles); /* oldest first */
+static Size bundle_memory = 0;	/* of all of them */
+
+static void
+let_go(WmsBundles *bundles)
+{
+	if (bundles->context == NULL)
+		return;
+	dlist_delete(&bundles->node);
+	bundle_memory -= bundles->memory;
+	MemoryContextDelete(bundles->context);
+	bundles->context = NULL;
+	bundles->bundles = bundles->others = NIL;
+}
+
+/* False: there is none. */
+static bool
+make_room(WmsBundles *bundles, Size size)
+{
+	Size		limit = (Size) wms_batch_memory * 1024 / 4;
+
+	while (bundle_memory + size > limit)
+	{
+		WmsBundles *oldest = dlist_head_element(WmsBundles, node, &all_bundles);
+
+		if (oldest == bundles)
+			return false;
+		let_go(oldest);
+	}
+	bundles->memory += size;
+	bundle_memory += size;
+	return true;
+}
+
+void
+wms_bundles_free(WmsBatch *batch)
+{
+	if (batch->bundles)
+		let_go(batch->bundles);
+}
+
+/* ---------------------------------------------------------------- gathering */
+
+static WmsBundle *
+begin_bundle(WmsBundles *bundles, const WmsRowShape *shape, int room)
+{
+	WmsBundle  *bundle;
+
+	if (!make_room(bundles, sizeof(WmsBundle) + (sizeof(HeapTupleHeader) + sizeof(uint32)) * room))
+		return NULL;
+	bundle = MemoryContextAllocZero(bundles->context, sizeof(WmsBundle));
+	bundle->shape = shape;
+	bundle->rows = MemoryContextAlloc(bundles->context, sizeof(HeapTupleHeader) * room);
+	bundle->lens = MemoryContextAlloc(bundles->context, sizeof(uint32) * room);
+	bundles->bundles = lappend(bundles->bundles, bundle);
+	return bundle;
+}
+
+/* True: it is full. */
+static bool
+add_row(WmsBundle *bundle, const WmsChange *change, int room)
+{
+	HeapTupleHeader row = change->tuple.t_data;
+
+	bundle->rows[bundle->nrows] = row;
+	bundle->lens[bundle->nrows] = change->tuple.t_len;
+	bundle->bytes += change->tuple.t_len;
+	bundle->uneven |= (row->t_infomask & HEAP_HASNULL) != 0 || HeapTupleHeaderGetNatts(row) < change->shape->desc->natts;
+	bundle->xid = change->xid;
+	bundle->end_lsn = change->end_lsn;
+	bundle->commit_time = Max(bundle->commit_time, change->commit_time);
+	return ++bundle->nrows == room || bundle->bytes >= BUNDLE_BYTES;
+}
+
+static Filling *
+filling_of(HTAB *fillings, const WmsRowShape *shape)
+{
+	bool		found;
+	Filling    *filling = hash_search(fillings, &shape, HASH_ENTER, &found);
+
+	if (!found)
+		filling->bundle = NULL;
+	return filling;
+}
+
+static HTAB *
+make_fillings(MemoryContext context)
+{
+	HASHCTL		ctl = {.keysize = sizeof(const WmsRowShape *),.entrysize = sizeof(Filling),.hcxt = context};
+
+	return hash_create("wmstream bundles being filled", 8, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+/* False: they take too much. */
+static bool
+gather(WmsBatch *batch, WmsBundles *bundles)
+{
+	HTAB	   *fillings = make_fillings(bundles->context);
+	int			room = (int) Min(batch->nrows, WMS_BUNDLE_ROWS);
+	Filling    *filling = NULL;
+	WmsChange	change;
+
+	wms_batch_rewind(batch, InvalidXLogRecPtr);
+	while (wms_batch_next(batch, &change))
+	{
+		if (change.kind != WMS_CHANGE_INSERT || change.missing_toast || change.fleeting)
+		{
+			bundles->others = list_append_unique_oid(bundles->others, change.shape->relid);
+			continue;
+		}
+		if (filling == NULL || filling->shape != change.shape)
+			filling = filling_of(fillings, change.shape);
+		if (filling->bundle == NULL)
+		{
+			CHECK_FOR_INTERRUPTS();
+			filling->bundle = begin_bundle(bundles, change.shape, room);
+		}
+		if (filling->bundle == NULL)
+			return false;
+		if (add_row(filling->bundle, &change, room))
+			filling->bundle = NULL;
+	}
+	hash_destroy(fillings);
+	return true;
+}
+
+static void
+make_bundles(WmsBatch *batch, MemoryContext parent)
+{
+	WmsBundles *bundles = MemoryContextAllocZero(parent, sizeof(WmsBundles));
+	MemoryContext old;
+
+	bundles->context = AllocSetContextCreate(parent, "wmstream bundles", ALLOCSET_DEFAULT_SIZES);
+	dlist_push_tail(&all_bundles, &bundles->node);
+	batch->bundles = bundles;
+	old = MemoryContextSwitchTo(bundles->context);
+	bundles->complete = gather(batch, bundles);
+	MemoryContextSwitchTo(old);
+}
+
+/* ---------------------------------------------------------------- reading */
+
+bool
+wms_batch_bundled(WmsBatch *batch, XLogRecPtr after, const List *relids)
+{
+	const ListCell *lc;
+
+	if (batch->nrows < FEW_ROWS || !wms_batch_is_whole(batch, after))
+		return false;
+	if (!wms_batch_in_memory(batch))
+	{
+		wms_bundles_free(batch);
+		return false;
+	}
+	if (batch->bundles == NULL && batch->refs >= wms_bundle_from)
+		make_bundles(batch, wms_batch_memory_of(batch));
+	if (batch->bundles == NULL)
+		return false;
+	if (!batch->bundles->complete)
+		let_go(batch->bundles);
+	foreach(lc, relids)
+		if (list_member_oid(batch->bundles->others, lfirst_oid(lc)))
+			return false;
+	return batch->bundles->context != NULL;
+}
+
+WmsBundle *
+wms_batch_bundle(const WmsBatch *batch, int i)
+{
+	return i < list_length(batch->bundles->bundles) ? list_nth(batch->bundles->bundles, i) : NULL;
+}
+
+/* ---------------------------------------------------------------- columns */
+
+static void
+begin_column(WmsBundles *bundles, WmsBundle *bundle, int column)
+{
+	WmsColumn  *into = &bundle->columns[column];
+
+	into->isnull = MemoryContextAllocZero(bundles->context, sizeof(bool) * bundle->nrows);
+	into->values = MemoryContextAlloc(bundles->context, sizeof(Datum) * bundle->nrows);
+}
+
+static bool
+offsets_known(const WmsBundle *bundle, const int *columns, int n)
+{
+	bool		known = !bundle->uneven;
+
+	for (int i = 0; i < n && known; i++)
+		known = WmsCachedOffset(bundle->shape->desc, columns[i]) >= 0;
+	return known;
+}
+
+static void
+take_at_offset(WmsBundle *bundle, int column)
+{
+	Form_pg_attribute att = TupleDescAttr(bundle->shape->desc, column);
+	int			offset = WmsCachedOffset(bundle->shape->desc, column);
+	Datum	   *values = bundle->columns[column].values;
+
+	for (int row = 0; row < bundle->nrows; row++)
+		values[row] = fetch_att((char *) bundle->rows[row] + bundle->rows[row]->t_hoff + offset, att->attbyval, att->attlen);
+}
+
+static void
+take_row_apart(WmsBundle *bundle, int row, Datum *values, bool *isnull)
+{
+	HeapTupleData tuple = {.t_len = bundle->lens[row],.t_data = bundle->rows[row]};
+
+	heap_deform_tuple(&tuple, bundle->shape->desc, values, isnull);
+}
+
+static void
+take_slowly(WmsBundle *bundle, const int *columns, int n)
+{
+	int			natts = bundle->shape->desc->natts;
+	Datum	   *values = palloc(sizeof(Datum) * natts);
+	bool	   *isnull = palloc(sizeof(bool) * natts);
+
+	for (int row = 0; row < bundle->nrows; row++)
+	{
+		take_row_apart(bundle, row, values, isnull);
+		for (int i = 0; i < n; i++)
+		{
+			WmsColumn  *into = &bundle->columns[columns[i]];
+
+			into->values[row] = values[columns[i]];
+			into->isnull[row] = isnull[columns[i]];
+			into->has_nulls |= isnull[columns[i]];
+		}
+	}
+	pfree(values);
+	pfree(isnull);
+}
+
+/* Those that are not there yet. */
+static int
+missing_columns(const WmsBundle *bundle, const int *columns, int n, int *missing)
+{
+	int			nmissing = 0;
+
+	for (int i = 0; i < n; i++)
+		if (bundle->columns[columns[i]].values == NULL)
+			missing[nmissing++] = columns[i];
+	return nmissing;
+}
+
+/* Makes the list of columns; false: no room. */
+static bool
+begin_columns(WmsBundles *bundles, WmsBundle *bundle)
+{
+	Size		size = sizeof(WmsColumn) * bundle->shape->desc->natts;
+
+	if (bundle->columns)
+		return true;
+	if (!make_room(bundles, size))
+		return false;
+	bundle->columns = MemoryContextAllocZero(bundles->context, size);
+	return true;
+}
+
+static void
+take_missing(WmsBundles *bundles, WmsBundle *bundle, const int *columns, int n)
+{
+	bundles->complete = false;	/* until they hold what they promise */
+	for (int i = 0; i < n; i++)
+		begin_column(bundles, bundle, columns[i]);
+	if (!offsets_known(bundle, columns, n))
+		take_slowly(bundle, columns, n);	/* which may learn them */
+	else
+	{
+		for (int i = 0; i < n; i++)
+			take_at_offset(bundle, columns[i]);
+	}
+	bundles->complete = true;
+}
+
+bool
+wms_bundle_take(WmsBatch *batch, WmsBundle *bundle, const int *columns, int n)
+{
+	WmsBundles *bundles = batch->bundles;
+	int		   *missing;
+	int			nmissing;
+	bool		taken;
+
+	if (!begin_columns(bundles, bundle))
+		return false;
+	missing = palloc(sizeof(int) * Max(n, 1));
+	nmissing = missing_columns(bundle, columns, n, missing);
+	taken = nmissing == 0 || make_room(bundles, (sizeof(Datum) + sizeof(bool)) * bundle->nrows * nmissing);
+	if (taken && nmissing > 0)
+		take_missing(bundles, bundle, missing, nmissing);
+	pfree(missing);
+	return taken;
+}
