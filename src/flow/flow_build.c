@@ -172,7 +172,7 @@ note_buffered(WmsFlow *flow, FlowInput *input)
 		buffered_walker((Node *) input->query->query, flow);
 }
 
-/* Operators whose row sets are read by a planned input, or by the query for shown keys. */
+/* Operators whose row sets are read by a planned input, or by the query for shown keys where that runs. */
 static void
 note_readers(WmsFlow *flow, WmsQuery *query)
 {
@@ -401,7 +401,8 @@ wms_flow_build(const WmsStreamDef *def, MemoryContext parent)
 	wms_flow_vector_prepare(flow);
 	if (flow->plan->shown_query)
 		flow->shown = wms_query_make(flow->plan->shown_query, flow->env);
-	note_readers(flow, flow->shown);
+	if (wms_flow_replaces(flow))
+		note_readers(flow, flow->shown);
 	wms_flow_plan_queries(flow);
 	flow->sink = wms_sink_open(flow->def, flow->plan->result_desc, flow->plan->key_columns, window_column(flow->plan));
 	if (def->fill == WMS_FILL_RESYNC && def->fill_since != WMS_TIME_MIN)

@@ -38,16 +38,31 @@ wms_flow_kept_of_store(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg)
 	wms_state_kept(flow->store, entry, fn, arg);
 }
 
-/* The window of a bucket as the key column shows it; in the current context. */
-Datum
-wms_flow_window_datum(FlowOp *op, const WmsBucketKey *bucket)
+/* Groups come window by window: the range made last is kept. */
+static void
+make_range_shown(FlowOp *op, const WmsBucketKey *bucket)
 {
 	RangeBound	lower = {TimestampTzGetDatum(bucket->start), false, true, true};
 	RangeBound	upper = {TimestampTzGetDatum(bucket->end), false, false, false};
+	MemoryContext old = MemoryContextSwitchTo(op->flow->context);
+	RangeType  *former = op->range_shown;
 
+	op->range_shown = WmsMakeRange(op->range, &lower, &upper);
+	op->window_shown = (WmsWindow) {bucket->start, bucket->end};
+	MemoryContextSwitchTo(old);
+	if (former)
+		pfree(former);
+}
+
+/* The window of a bucket as the key column shows it.  Stays until another one is asked for. */
+Datum
+wms_flow_window_datum(FlowOp *op, const WmsBucketKey *bucket)
+{
 	if (op->range == NULL)
 		return TimestampTzGetDatum(bucket->start);
-	return RangeTypePGetDatum(WmsMakeRange(op->range, &lower, &upper));
+	if (op->range_shown == NULL || op->window_shown.start != bucket->start || op->window_shown.end != bucket->end)
+		make_range_shown(op, bucket);
+	return RangeTypePGetDatum(op->range_shown);
 }
 
 /* A row goes on; window: the bucket whose window is filled in, where the operator makes it, else NULL. */

@@ -160,6 +160,7 @@ wms_flow_end(WmsFlow *flow)
 		if (flow->ops[i].retired)
 			wms_rowset_forget(flow->ops[i].retired);
 		flow->ops[i].touched = NIL;
+		flow->ops[i].states_left = 0;
 		if (flow->ops[i].join)
 			wms_flow_join_end(&flow->ops[i]);
 	}
@@ -425,8 +426,8 @@ let_go(Fire *fire)
 }
 
 /* Rows of an update, or of a refinement, replace the ones under their key; what is touched and no longer shown is taken away. */
-static bool
-rows_replace(WmsFlow *flow)
+bool
+wms_flow_replaces(const WmsFlow *flow)
 {
 	return flow->def->output_mode == WMS_UPDATE || flow->def->refined;
 }
@@ -564,7 +565,7 @@ wms_flow_fire(WmsFlow *flow, WmsTime upto)
 	}
 	if (flow->final->query && flow->final->reads_op)
 		wms_flow_run_input(flow->final);
-	if (flow->plan->top_op >= 0 && rows_replace(flow))
+	if (flow->plan->top_op >= 0 && wms_flow_replaces(flow))
 		collect_shown_keys(flow);
 	flow->progress->watermark = now;
 	flow->progress->fired_at = flow->started_at;
@@ -584,9 +585,9 @@ write_result(WmsFlow *flow)
 		return wms_sink_insert(flow->sink);	/* rows beside the groups, if any */
 	if (flow->def->output_mode == WMS_COMPLETE)
 		return wms_sink_replace(flow->sink);
-	if (rows_replace(flow) && flow->plan->key_columns == NIL)	/* one group: the table is its row, once it was touched */
+	if (wms_flow_replaces(flow) && flow->plan->key_columns == NIL)	/* one group: the table is its row, once it was touched */
 		return flow->ops[flow->plan->top_op].emitted > 0 ? wms_sink_replace(flow->sink) : 0;
-	if (rows_replace(flow))
+	if (wms_flow_replaces(flow))
 		return wms_sink_upsert(flow->sink);
 	return wms_sink_insert(flow->sink);
 }

@@ -19,6 +19,7 @@
 #include "fmgr.h"
 #include "nodes/execnodes.h"
 #include "portability/instr_time.h"
+#include "utils/rangetypes.h"
 #include "utils/typcache.h"
 
 /* Rows of source tables in one chunk; a late row is found again by its number. */
@@ -84,7 +85,7 @@ typedef struct FlowState
 	bool		isnull;
 	bool		no_value;		/* strict with NULL initial value, and no input yet */
 	bool		owned;			/* value was allocated by us: free it when replaced */
-	int64		nvalues;		/* where rows are taken back: how many went in.  The state after the last one counts rows of the group */
+	int64		nvalues;		/* where rows are taken back: how many went in.  There the state after the last one counts rows of the group */
 } FlowState;
 
 /* Rows by column: column c of the operator's input in row i is values[place[c] + i].  Used by flow_vector.c. */
@@ -192,11 +193,15 @@ struct FlowOp
 	int			key_size;		/* which together are so long; 0: rows differ */
 	bool		hash_image;		/* bytes decide, and the hash is theirs */
 	TypeCacheEntry *range;		/* of the window key; NULL: none, or a raw time */
+	RangeType  *range_shown;	/* the last window that was shown, as a range; NULL: none yet */
+	WmsWindow	window_shown;
 
 	/* aggregates */
 	int			nfast;
 	FlowAgg    *fast;
 	TupleDesc	state_desc;
+	FlowState  *states;			/* room for states of the batch, */
+	int			states_left;	/* of so many groups */
 	bool		has_states;		/* an entry has a value: theirs, or counts of its rows */
 	bool		has_kept;
 	int			first_kept;		/* 0-based first input column that kept rows hold, */
@@ -435,6 +440,7 @@ extern void wms_flow_emit_global(FlowOp *op);
 extern void wms_flow_kept_of_store(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg);
 
 /* flow_fire.c */
+extern bool wms_flow_replaces(const WmsFlow *flow);
 extern void wms_flow_show_instead(FlowOp *op, WmsRowSet *set);
 
 /* flow_figures.c */

@@ -38,6 +38,8 @@
 
 #include "flow/flow_internal.h"
 
+#define STATES_POOL 32			/* groups whose states are asked for together */
+
 /* ---------------------------------------------------------------- preparing */
 
 static void advance_by_calls(FlowOp *op, int i, const FlowRows *rows);
@@ -264,14 +266,35 @@ begin_state(FlowOp *op, FlowAgg *agg, FlowState *state)
 	state->nvalues = 0;
 }
 
+/* Room for the states of one group; those that stay until the batch ends lie side by side. */
+static FlowState *
+alloc_states(FlowOp *op)
+{
+	int			n = op->nfast + (op->retracts ? 1 : 0);
+	FlowState  *states;
+
+	if (op->flow->agg->curaggcontext != op->flow->agg_memory)
+		return MemoryContextAlloc(state_context(op), sizeof(FlowState) * n);
+	if (op->states_left == 0)
+	{
+		op->states = MemoryContextAllocHuge(state_context(op), sizeof(FlowState) * n * STATES_POOL);
+		op->states_left = STATES_POOL;
+	}
+	states = op->states;
+	op->states += n;
+	op->states_left--;
+	return states;
+}
+
 FlowState *
 wms_flow_states_new(FlowOp *op)
 {
-	FlowState  *states = MemoryContextAlloc(state_context(op), sizeof(FlowState) * (op->nfast + 1));
+	FlowState  *states = alloc_states(op);
 
 	for (int i = 0; i < op->nfast; i++)
 		begin_state(op, &op->fast[i], &states[i]);
-	states[op->nfast].nvalues = 0;
+	if (op->retracts)
+		states[op->nfast].nvalues = 0;
 	return states;
 }
 
@@ -315,7 +338,7 @@ counts_size(FlowOp *op)
 FlowState *
 wms_flow_states_load(FlowOp *op, const char *value, uint32 len)
 {
-	FlowState  *states = MemoryContextAlloc(state_context(op), sizeof(FlowState) * (op->nfast + 1));
+	FlowState  *states = alloc_states(op);
 	Datum		values[FUNC_MAX_ARGS];
 	bool		isnull[FUNC_MAX_ARGS];
 	Datum	   *v = op->nfast <= FUNC_MAX_ARGS ? values : palloc(sizeof(Datum) * op->nfast);
@@ -475,7 +498,8 @@ filtered_out(const FlowAgg *agg, TupleTableSlot *slot)
 void
 wms_flow_states_advance(FlowOp *op, FlowState *states, TupleTableSlot *slot)
 {
-	states[op->nfast].nvalues++;
+	if (op->retracts)
+		states[op->nfast].nvalues++;
 	for (int i = 0; i < op->nfast; i++)
 	{
 		FlowAgg    *agg = &op->fast[i];

@@ -52,6 +52,7 @@ typedef struct Bulk
 	EState	   *estate;
 	ResultRelInfo *result;
 	AttrNumber *given;			/* for each column of the table, the row's; 0: NULL */
+	bool		as_is;			/* the row's columns are the table's */
 	TupleTableSlot *slots[SLOTS_MAX];	/* NULL until first used */
 	int			nslots;			/* that hold a row */
 	Size		bytes;			/* of these rows */
@@ -115,6 +116,17 @@ columns_given(Relation rel, TupleDesc desc)
 		found += given[i] > 0;
 	}
 	return found == desc->natts ? given : NULL;
+}
+
+/* Are the row's columns, natts of them, the table's, in their order?  They have its types then. */
+static bool
+are_columns_of(TupleDesc table, const AttrNumber *given, int natts)
+{
+	bool		are = table->natts == natts;
+
+	for (int i = 0; i < natts && are; i++)
+		are = given[i] == i + 1;
+	return are;
 }
 
 /* By all that a statement would ask: also the schema, through which it finds the table. */
@@ -193,11 +205,9 @@ next_slot(Bulk *bulk)
 	return *slot;
 }
 
-/* Copies the row. */
 static void
-bulk_put(Bulk *bulk, TupleTableSlot *row)
+copy_columns(Bulk *bulk, TupleTableSlot *slot, TupleTableSlot *row)
 {
-	TupleTableSlot *slot = next_slot(bulk);
 	int			natts = RelationGetDescr(bulk->rel)->natts;
 
 	slot_getallattrs(row);
@@ -209,6 +219,18 @@ bulk_put(Bulk *bulk, TupleTableSlot *row)
 		slot->tts_isnull[i] = given > 0 ? row->tts_isnull[given - 1] : true;
 	}
 	ExecStoreVirtualTuple(slot);
+}
+
+/* Copies the row. */
+static void
+bulk_put(Bulk *bulk, TupleTableSlot *row)
+{
+	TupleTableSlot *slot = next_slot(bulk);
+
+	if (bulk->as_is)
+		ExecCopySlot(slot, row);
+	else
+		copy_columns(bulk, slot, row);
 	slot->tts_tableOid = RelationGetRelid(bulk->rel);	/* a constraint may ask */
 	if (RelationGetDescr(bulk->rel)->constr)
 	{
@@ -332,7 +354,7 @@ put_all(Bulk *bulk, WmsRowSet *rows, List *order, AttrNumber run)
 static int64
 put_rows(Relation rel, AttrNumber *given, WmsRowSet *rows, List *order, AttrNumber run)
 {
-	Bulk		bulk = {.rel = rel,.given = given};
+	Bulk		bulk = {.rel = rel,.given = given,.as_is = are_columns_of(RelationGetDescr(rel), given, rows->desc->natts)};
 	MemoryContext old;
 
 	PushCopiedSnapshot(GetActiveSnapshot());

@@ -41,23 +41,32 @@ count_obsolete(WmsStore *store, int64 seq, WmsObsolete *obsolete)
 	obsolete->bytes += wms_row_at(store, seq - store->log.first)->average;
 }
 
-/* Touched entries only: other entries of closing buckets are counted when they have gone. */
+static void
+count_obsolete_entry(WmsStore *store, const WmsEntryPrivate *private, WmsObsolete *obsolete)
+{
+	bool		leaves = private->entry.removed || private->bucket->state == WMS_BUCKET_CLOSING;
+	const WmsMore *more = private->more;
+
+	if (private->stored == NULL || !(leaves || private->changed))
+		return;
+	count_obsolete(store, private->stored_seq, obsolete);
+	for (uint32 i = 0; leaves && more && i < more->nsegments; i++)
+		count_obsolete(store, wms_more_segment(store, more, i)->seq, obsolete);
+}
+
+/* Touched entries only: other entries of closing buckets are counted when they have gone.  Those of new buckets are not in the log yet. */
 void
 wms_log_find_obsolete(WmsStore *store, WmsObsolete *obsolete)
 {
+	WmsTouched *touched;
 	WmsEntryPrivate *private;
 
-	for (private = store->overlay->first; private != NULL; private = private->next)
+	for (touched = store->overlay->touched; touched != NULL; touched = touched->next)
 	{
-		bool		leaves = private->entry.removed || private->bucket->state == WMS_BUCKET_CLOSING;
-		WmsMore    *more = private->more;
-		uint32		i;
-
-		if (private->stored == NULL || !(leaves || private->changed))
+		if (touched->bucket->state != WMS_BUCKET_LIVE && touched->bucket->state != WMS_BUCKET_CLOSING)
 			continue;
-		count_obsolete(store, private->stored_seq, obsolete);
-		for (i = 0; leaves && more && i < more->nsegments; i++)
-			count_obsolete(store, wms_more_segment(store, more, i)->seq, obsolete);
+		for (private = touched->first; private != NULL; private = private->bucket_next)
+			count_obsolete_entry(store, private, obsolete);
 	}
 }
 

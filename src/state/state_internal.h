@@ -199,6 +199,7 @@ struct WmsTouched
 	WmsEntryPrivate *last;
 	Size		need;			/* bytes of blocks that are still to be reserved */
 	int64		nnew;			/* of the entries, those to be added */
+	bool		removes;		/* some entries were removed */
 	bool		frees;			/* publishing it will free blocks */
 	bool		shelves;		/* some entries are to be shelved */
 	WmsBucket  *shelf;			/* their copies, made by prepare; NULL: none */

@@ -22,8 +22,9 @@
 #include "utils/memutils.h"
 
 #define TABLE_MIN 256
-#define TABLE_FIRST_MAX 65536
+#define TABLE_FIRST_MAX 262144
 #define POOL_ENTRIES 32
+#define CLEAR_PIECE 32
 #define KEPT_MIN ((Size) 128 - sizeof(WmsKeptRows))
 
 static inline uint32
@@ -79,6 +80,13 @@ open_overlay(WmsStore *store)
 }
 
 /* ---------------------------------------------------------------- the table */
+
+/* Where a key's slot is, or close behind. */
+static inline const WmsOverlaySlot *
+overlay_place(const WmsOverlay *overlay, const WmsBucket *bucket, uint32 hash)
+{
+	return &overlay->slots[overlay_hash(bucket, hash) & overlay->mask];
+}
 
 /* The slot of a key: its entry, or the empty one where it belongs. */
 static WmsOverlaySlot *
@@ -140,11 +148,18 @@ wms_overlay_find(WmsStore *store, WmsBucket *bucket, const WmsSought *sought, bo
 
 /* ---------------------------------------------------------------- touching */
 
-/* The copies at its end are written before they are read. */
+/*
+ * The copies at its end are written before they are read.  In pieces: larger ones are cleared by an instruction that is slow to begin, and
+ * what is read back soon after waits until it is done.
+ */
 static inline void
 entry_clear(WmsEntryPrivate *private)
 {
-	memset(private, 0, offsetof(WmsEntryPrivate, small_key));
+	char	   *at = (char *) private;
+
+	StaticAssertStmt(offsetof(WmsEntryPrivate, small_key) + CLEAR_PIECE <= sizeof(WmsEntryPrivate), "pieces end within the entry");
+	for (Size done = 0; done < offsetof(WmsEntryPrivate, small_key); done += CLEAR_PIECE)
+		memset(at + done, 0, CLEAR_PIECE);
 }
 
 static WmsEntryPrivate *
@@ -403,12 +418,6 @@ wms_state_touch(WmsStore *store, WmsEntry *entry)
 	return &private->entry;
 }
 
-static inline const WmsOverlaySlot *
-overlay_place(const WmsOverlay *overlay, const WmsBucket *bucket, uint32 hash)
-{
-	return &overlay->slots[overlay_hash(bucket, hash) & overlay->mask];
-}
-
 void
 wms_state_expect_new(WmsStore *store, const WmsBucketKey *key, uint32 hash)
 {
@@ -528,6 +537,7 @@ wms_state_remove(WmsStore *store, WmsEntry *entry)
 	if (entry->removed)
 		return;
 	entry->removed = true;
+	entry->priv->bucket->touched->removes = true;
 	entry->priv->bucket->nlive--;
 }
 
@@ -622,7 +632,7 @@ touched_form(WmsOverlay *overlay, WmsBucket *bucket, WmsStored *stored)
 
 	while ((private = overlay->slots[at].entry) != NULL)
 	{
-		if (private->stored == stored)
+		if (overlay->slots[at].hash == hash && private->stored == stored)
 			return private;
 		at = (at + 1) & overlay->mask;
 	}
@@ -639,20 +649,23 @@ scan_stored(WmsStore *store, WmsBucket *bucket, WmsEntryFn fn, void *arg)
 	WmsOverlay *overlay = store->overlay;
 	const WmsChunk *chunk;
 	WmsStored  *stored;
+	WmsStored  *next = wms_bucket_first(store, bucket->shared, &chunk);
 
-	for (stored = wms_bucket_first(store, bucket->shared, &chunk); stored != NULL;
-		 stored = wms_bucket_next(store, &chunk, stored))
+	while ((stored = next) != NULL)
 	{
 		WmsEntryPrivate temporary;
 
 		CHECK_FOR_INTERRUPTS();
+		next = wms_bucket_next(store, &chunk, stored);
+		if (next && bucket->touched)
+			wms_prefetch_line(overlay_place(overlay, bucket, next->hash));
 		if (bucket->touched)
 		{
 			WmsSought	sought = {stored->hash, stored->key_len, WMS_STORED_KEY(stored), &store->ops[bucket->key.op]};
 			WmsEntryPrivate *private = touched_form(overlay, bucket, stored);
 			bool		removed;
 
-			if (private == NULL && bucket->touched->nnew > 0 &&
+			if (private == NULL && bucket->touched->removes && bucket->touched->nnew > 0 &&
 				(wms_overlay_find(store, bucket, &sought, &removed) != NULL || removed))
 				continue;
 			if (private)
@@ -662,7 +675,7 @@ scan_stored(WmsStore *store, WmsBucket *bucket, WmsEntryFn fn, void *arg)
 				continue;
 			}
 		}
-		memset(&temporary, 0, sizeof(temporary));
+		entry_clear(&temporary);
 		entry_from_stored(store, &temporary, bucket, stored);
 		fn(&temporary.entry, arg);
 	}

@@ -45,12 +45,11 @@ typedef struct Stage
 	Size		left;
 } Stage;
 
-/* Will the entry be there after this batch? */
+/* Does the batch leave it open? */
 static inline bool
-stays(const WmsEntryPrivate *private)
+bucket_stays(const WmsBucket *bucket)
 {
-	return !private->entry.removed &&
-		(private->bucket->state == WMS_BUCKET_NEW || private->bucket->state == WMS_BUCKET_LIVE);
+	return bucket->state == WMS_BUCKET_NEW || bucket->state == WMS_BUCKET_LIVE;
 }
 
 /* The bucket was there before and has lost its last entry. */
@@ -125,9 +124,9 @@ block_size(const WmsEntryPrivate *private)
 static void
 stage_entry(WmsStore *store, WmsTouched *touched, WmsEntryPrivate *private, Stage *stage)
 {
-	if (!stays(private))
+	if (private->entry.removed)
 	{
-		touched->frees |= private->stored != NULL && private->entry.removed;
+		touched->frees |= private->stored != NULL;
 		return;
 	}
 	stage_value(store, private, stage);
@@ -151,6 +150,8 @@ stage_batch(WmsStore *store)
 	MemoryContextSwitchTo(old);
 	for (touched = overlay->touched; touched != NULL; touched = touched->next)
 	{
+		if (!bucket_stays(touched->bucket))
+			continue;
 		touched->need = 0;
 		for (private = touched->first; private != NULL; private = private->bucket_next)
 		{
@@ -338,7 +339,7 @@ reserve_bucket(WmsStore *store, WmsTouched *touched)
 	for (private = touched->first; private != NULL; private = private->bucket_next)
 	{
 		CHECK_FOR_INTERRUPTS();
-		if (stays(private))
+		if (!private->entry.removed)
 			reserve_for(store, private);
 	}
 }
@@ -455,7 +456,7 @@ reserve_batch(WmsStore *store)
 
 	for (touched = store->overlay->touched; touched != NULL; touched = touched->next)
 	{
-		if (touched->bucket->state == WMS_BUCKET_NEW || touched->bucket->state == WMS_BUCKET_LIVE)
+		if (bucket_stays(touched->bucket))
 			reserve_bucket(store, touched);
 		if (touched->shelves && touched->bucket->state == WMS_BUCKET_LIVE)
 			reserve_shelf(store, touched);
@@ -633,9 +634,9 @@ publish_new(WmsStore *store, WmsEntryPrivate *private)
 static void
 publish_removals(WmsStore *store, WmsTouched *touched, Slice *slice)
 {
-	WmsEntryPrivate *private;
+	WmsEntryPrivate *private = touched->removes ? touched->first : NULL;
 
-	for (private = touched->first; private != NULL; private = private->bucket_next)
+	for (; private != NULL; private = private->bucket_next)
 	{
 		if (private->entry.removed && private->stored)
 		{
@@ -712,7 +713,7 @@ publish_touched(WmsStore *store, WmsTouched *touched, Slice *slice)
 	WmsBucket  *bucket = touched->bucket;
 	bool		leaves = emptied(bucket);
 
-	if (bucket->state == WMS_BUCKET_CLOSING || bucket->state == WMS_BUCKET_GONE)
+	if (!bucket_stays(bucket))
 		return;
 	if (bucket->shared == NULL)
 	{
