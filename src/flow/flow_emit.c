@@ -186,20 +186,18 @@ wms_flow_emit_begin(FlowOp *op)
 	}
 }
 
-/* The group's keys into the first columns of its row; in the current context. */
+/* The group's keys into the first columns of its row; values lie in the entry. */
 void
 wms_flow_emit_keys(FlowOp *op, WmsEntry *entry, Datum *values, bool *isnull)
 {
-	Datum	   *v = palloc(sizeof(Datum) * Max(op->nkeys, 1));
-	bool	   *n = palloc(sizeof(bool) * Max(op->nkeys, 1));
 	int			window = op->plan->window_key;
 
 	if (op->nkeys > 0)
-		wms_unpack(entry->key, op->key_desc, v, n);
+		wms_unpack(entry->key, op->key_desc, op->key_values, op->key_isnull);
 	for (int i = 0; i < op->nkeys; i++)
 	{
-		values[op->key_columns[i]] = v[i];
-		isnull[op->key_columns[i]] = n[i];
+		values[op->key_columns[i]] = op->key_values[i];
+		isnull[op->key_columns[i]] = op->key_isnull[i];
 	}
 	if (window >= 0)
 	{

@@ -186,7 +186,7 @@ struct FlowOp
 	TupleDesc	key_desc;
 	FmgrInfo   *key_hash;		/* fn_oid invalid: type cannot be hashed */
 	FmgrInfo   *key_eq;
-	Datum	   *key_values;		/* of one row, before they are packed */
+	Datum	   *key_values;		/* of one row, before they are packed, or of a group that is shown */
 	bool	   *key_isnull;
 	StringInfoData key;
 	int		   *key_offsets;	/* where plain values lie in it, */
