@@ -316,9 +316,7 @@ wms_flow_retire(FlowOp *op, WmsEntry *entry)
 void
 wms_flow_change_prepare(WmsFlow *flow, FlowOp *op)
 {
-	bool		replaces = flow->def->output_mode == WMS_UPDATE || flow->def->refined;
-
-	if (op->retracts && replaces && op->plan->kind == WMS_OP_AGGREGATE && op->plan->id == flow->plan->top_op)
+	if (op->retracts && wms_flow_replaces(flow) && op->plan->kind == WMS_OP_AGGREGATE && op->plan->id == flow->plan->top_op)
 		op->retired = wms_rowset_make(flow->env, psprintf("wms_retired_%d", op->plan->id), op->plan->out_desc);
 }
 

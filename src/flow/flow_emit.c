@@ -16,6 +16,7 @@
 #include "access/htup_details.h"
 #include "catalog/pg_type.h"
 #include "miscadmin.h"
+#include "utils/datum.h"
 #include "utils/memutils.h"
 #include "utils/rangetypes.h"
 #include "utils/timestamp.h"
@@ -38,16 +39,17 @@ wms_flow_kept_of_store(WmsFlow *flow, WmsEntry *entry, WmsKeptFn fn, void *arg)
 	wms_state_kept(flow->store, entry, fn, arg);
 }
 
-/* Groups come window by window: the range made last is kept. */
+/* Groups of one window mostly come together: the range made last is kept. */
 static void
 make_range_shown(FlowOp *op, const WmsBucketKey *bucket)
 {
 	RangeBound	lower = {TimestampTzGetDatum(bucket->start), false, true, true};
 	RangeBound	upper = {TimestampTzGetDatum(bucket->end), false, false, false};
-	MemoryContext old = MemoryContextSwitchTo(op->flow->context);
 	RangeType  *former = op->range_shown;
+	RangeType  *range = WmsMakeRange(op->range, &lower, &upper);
+	MemoryContext old = MemoryContextSwitchTo(op->flow->context);
 
-	op->range_shown = WmsMakeRange(op->range, &lower, &upper);
+	op->range_shown = DatumGetRangeTypeP(datumCopy(RangeTypePGetDatum(range), false, -1));
 	op->window_shown = (WmsWindow) {bucket->start, bucket->end};
 	MemoryContextSwitchTo(old);
 	if (former)

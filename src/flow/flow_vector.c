@@ -5,7 +5,8 @@
  * What it takes to call one function after the other for a row costs more than what they do with it.  So inserted rows of a source gather
  * in a *vector*, and when it is full each step goes through all of them before the next one begins:
  *
- *	 the columns that the definition reads are taken out of the row as it comes, for the row's bytes are in the cache then
+ *	 the columns that the definition reads are taken out of the row as it comes, for the row's bytes are in the cache then; or they are copied
+ *	 from a bundle (source_bundle.c), which is a vector of its own, in which they stand already for all streams
  *	 event times are judged; what has none, or one too far in the future, is put aside
  *	 filter, and what the query computes: the only step for which a row must stand in a slot, and left out where columns are only passed on
  *	 keys are packed, windows found, late tests done: a list of *visits*, one for each row and window
@@ -40,7 +41,7 @@
 
 #include "flow/flow_internal.h"
 
-#define VECTOR_BYTES ((Size) 1024 * 1024)
+#define VECTOR_BYTES WMS_BUNDLE_BYTES
 
 /* A row on its way into a group. */
 typedef struct Visit
@@ -390,22 +391,13 @@ copy_columns(FlowVector *v, const WmsBundle *bundle)
 }
 
 static void
-bundle_row(const WmsBundle *bundle, int row, HeapTuple tuple)
-{
-	tuple->t_len = bundle->lens[row];
-	ItemPointerSetInvalid(&tuple->t_self);
-	tuple->t_tableOid = bundle->shape->relid;
-	tuple->t_data = bundle->rows[row];
-}
-
-static void
 add_bundle_by_rows(FlowSource *source, const WmsBundle *bundle)
 {
 	WmsChange	change = {.kind = WMS_CHANGE_INSERT,.shape = bundle->shape};
 
 	for (int row = 0; row < bundle->nrows; row++)
 	{
-		bundle_row(bundle, row, &change.tuple);
+		wms_set_tuple(&change.tuple, bundle->shape->relid, bundle->lens[row], bundle->rows[row]);
 		wms_flow_vector_add(source, &change);
 	}
 }
@@ -425,7 +417,7 @@ wms_flow_vector_bundle(FlowSource *source, WmsBatch *batch, WmsBundle *bundle)
 	}
 	copy_columns(v, bundle);
 	for (int row = 0; row < bundle->nrows && v->tuples; row++)
-		bundle_row(bundle, row, &v->tuples[row]);
+		wms_set_tuple(&v->tuples[row], bundle->shape->relid, bundle->lens[row], bundle->rows[row]);
 	v->nrows = bundle->nrows;
 	run_vector(v);
 }

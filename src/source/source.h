@@ -71,6 +71,16 @@ typedef struct WmsChange
 	TimestampTz commit_time;	/* of a queue: when it was read */
 } WmsChange;
 
+/* A row as a tuple; len 0: none. */
+static inline void
+wms_set_tuple(HeapTuple tuple, Oid relid, uint32 len, HeapTupleHeader row)
+{
+	tuple->t_len = len;
+	ItemPointerSetInvalid(&tuple->t_self);
+	tuple->t_tableOid = relid;
+	tuple->t_data = len > 0 ? row : NULL;
+}
+
 /* Whole committed transactions, in commit order.  Reference-counted; outlives the WmsWal that made it. */
 typedef struct WmsBatch
 {
@@ -81,6 +91,7 @@ typedef struct WmsBatch
 	int64		bytes;			/* what it takes in memory and on disk */
 	int			ntxns;
 	TransactionId *xids;		/* top-level xids of its transactions (to wait for their visibility) */
+	TimestampTz newest;			/* when the last of them committed; of a queue: when it was read */
 	int			refs;
 	bool		existing;		/* not transactions at all: rows that were there before */
 	TransactionId catalog_xid;	/* its last transaction, if that changed catalogs; else invalid */
@@ -225,7 +236,9 @@ extern bool wms_batch_next(WmsBatch *batch, WmsChange *change);
 
 /* ---------------------------------------------------------------- source_bundle.c */
 
-#define WMS_BUNDLE_ROWS 256		/* at most */
+/* A bundle ends when it has so much. */
+#define WMS_BUNDLE_ROWS 256
+#define WMS_BUNDLE_BYTES ((Size) 1024 * 1024)
 
 /* A column of a bundle's rows. */
 typedef struct WmsColumn
@@ -235,7 +248,7 @@ typedef struct WmsColumn
 	bool		has_nulls;		/* some of them are NULL; else isnull need not be looked at */
 } WmsColumn;
 
-/* Rows of one table that were inserted, in their order.  They and their columns stay while the batch is being read. */
+/* Rows of one table that were inserted, one after the other.  They and their columns stay while the batch is being read. */
 typedef struct WmsBundle
 {
 	const WmsRowShape *shape;
@@ -247,16 +260,15 @@ typedef struct WmsBundle
 	WmsColumn  *columns;		/* by columns of the shape, from 0; NULL: none has been taken yet */
 	TransactionId xid;			/* of the last row: top-level, */
 	XLogRecPtr	end_lsn;		/* and where its transaction ends */
-	TimestampTz commit_time;	/* the newest */
 } WmsBundle;
 
 /*
- * Can all rows of these tables be had as bundles, by a stream that has had all up to after?  Makes them when at least wmstream.bundle_from streams
- * have yet to read the batch.  They can be read until something is appended to any store.
+ * Begins to read all rows of these tables as bundles, for a stream that has had all up to after; false: they cannot be had so.  Makes the bundles
+ * when at least wmstream.bundle_from streams have yet to read the batch.  They can be read until something is appended to any store.
  */
-extern bool wms_batch_bundled(WmsBatch *batch, XLogRecPtr after, const List *relids);
-/* The i-th bundle, of whatever table; NULL: that was all. */
-extern WmsBundle *wms_batch_bundle(const WmsBatch *batch, int i);
+extern bool wms_bundles_begin(WmsBatch *batch, XLogRecPtr after, const List *relids);
+/* The i-th bundle, of whatever table, those of one table in order; NULL: that was all. */
+extern WmsBundle *wms_bundles_get(const WmsBatch *batch, int i);
 /* Sees to it that these columns are there.  False: they cannot be had so; the rows can. */
 extern bool wms_bundle_take(WmsBatch *batch, WmsBundle *bundle, const int *columns, int n);
 

@@ -6,8 +6,8 @@
  * they lie in.  Transactions that came whole share one store, one part each; one that was streamed while it was open has a store of
  * its own, and several parts where subtransactions between them were rolled back.
  *
- * Filled by source_callbacks.c or source_queue.c, complete when wms_wal_next or wms_queue_read returns it, constant from then on but for the reading position and the
- * count of references.  Each batch has a memory context of its own below wms_worker_context, deleted with the last reference.
+ * Filled by source_callbacks.c or source_queue.c, complete when wms_wal_next or wms_queue_read returns it, constant from then on but for the reading position, the
+ * count of references, and bundles of its rows (source_bundle.c), which come and go.  Each batch has a memory context of its own below wms_worker_context, deleted with the last reference.
  * Single-threaded like everything here: one reader at a time.
  */
 #include "postgres.h"
@@ -87,6 +87,7 @@ wms_batch_add_txn(WmsBatch *batch, TransactionId xid, XLogRecPtr end_lsn, Timest
 	rows->xid = xid;
 	rows->end_lsn = end_lsn;
 	rows->commit_time = commit_time;
+	batch->newest = Max(batch->newest, commit_time);
 }
 
 void
@@ -224,7 +225,7 @@ wms_batch_in_memory(const WmsBatch *batch)
 }
 
 MemoryContext
-wms_batch_memory_of(const WmsBatch *batch)
+wms_batch_own_context(const WmsBatch *batch)
 {
 	return batch->rows->context;
 }
@@ -259,15 +260,6 @@ wms_batch_skip(WmsBatch *batch)
 {
 	batch->rows->at = batch->rows->nparts;
 	batch->rows->span = batch->rows->span_end = NULL;
-}
-
-static inline void
-set_tuple(HeapTuple tuple, Oid relid, uint32 len, char *bytes)
-{
-	tuple->t_len = len;
-	ItemPointerSetInvalid(&tuple->t_self);
-	tuple->t_tableOid = relid;
-	tuple->t_data = len > 0 ? (HeapTupleHeader) bytes : NULL;
 }
 
 /* The next record when the span is used up; NULL: there is none. */
@@ -320,7 +312,7 @@ wms_batch_next(WmsBatch *batch, WmsChange *change)
 	change->end_lsn = part->end_lsn;
 	change->xid = part->xid;
 	change->commit_time = part->commit_time;
-	set_tuple(&change->tuple, record->shape->relid, record->new_len, WmsRecordNew(record));
-	set_tuple(&change->old, record->shape->relid, record->old_len, WmsRecordOld(record));
+	wms_set_tuple(&change->tuple, record->shape->relid, record->new_len, (HeapTupleHeader) WmsRecordNew(record));
+	wms_set_tuple(&change->old, record->shape->relid, record->old_len, (HeapTupleHeader) WmsRecordOld(record));
 	return true;
 }

@@ -3,16 +3,19 @@
  *	  Rows of a batch that several streams read, gathered by table and taken apart once.
  *
  * Each stream reads a batch by itself, and finding a row and taking its columns out of it costs as much as what most streams do with them.  So
- * where several streams wait for a batch, the first one that can read many rows at a time makes *bundles* of it: inserted rows of one table in
- * one shape, in their order, however rows of other tables lie between them.  Columns are taken out of a bundle's rows when a
- * stream first asks for them, and stay for the next one.
+ * where several streams have yet to read a batch, the first one that can read many rows at a time makes *bundles* of it: inserted rows of one
+ * table that follow each other in one shape, however rows of other tables lie between them.  Columns are taken out of a bundle's
+ * rows when a stream first asks for them, and stay for the next one.  (Where rows have NULLs, each time that new columns are asked for goes through
+ * the rows again.)
  *
- * A batch has bundles or has not: it has none if it is small, if some of its rows lie in a file, and once they were let go.  Tables with other
- * changes than inserts are known; streams that read one of them read change by change, as do those that are in the midst of the batch.
+ * A batch has bundles or has not: it has none if it is small, if some of its rows lie in a file, if they would take too much memory, and once they
+ * were let go.  Tables with other changes than inserts are known; streams that read one of them read change by change, as do those that are in the
+ * midst of the batch.  A batch of queue tables is one stream's own.
  *
- * Memory.  Bundles lie in a context below their batch's and point to its rows, which must be in memory whenever they are read: a store that was
- * written to disk meanwhile ends them.  All bundles of the process stay below a quarter of wmstream.batch_memory: for new ones those
- * of the oldest batch go, which is read by few streams any more; a bundle for which there is no room even then is read without its columns.
+ * Memory.  Bundles lie in a context below their batch's and point to its rows, which must be in memory whenever they are read: that is asked
+ * before each reading, and bundles of a store that was written to disk meanwhile go then.  All bundles of the process stay below a quarter of
+ * wmstream.batch_memory: for new ones those of the oldest batch go, which is read by few streams any more; a bundle for whose
+ * columns there is no room even then is read without them.
  */
 #include "postgres.h"
 
@@ -25,27 +28,36 @@
 #include "source/source_internal.h"
 
 #define FEW_ROWS 64				/* for which bundles are not worth it */
-#define BUNDLE_BYTES ((Size) 1024 * 1024)	/* rows of one bundle */
+#define INTERRUPT_CHANGES 0x4000	/* gathered between two looks for interrupts */
 
 struct WmsBundles
 {
 	dlist_node	node;			/* in all_bundles, while context is there */
 	MemoryContext context;		/* NULL: let go, for good */
 	Size		memory;
-	bool		complete;		/* else an error came while something was made */
+	bool		complete;		/* else there was no room, or an error came while something was made */
 	List	   *bundles;		/* WmsBundle *, by their first rows */
 	List	   *others;			/* tables with other changes than inserts */
 };
 
-/* While they are made: the bundle that rows of a shape go into. */
+#define ROW_SIZE (sizeof(HeapTupleHeader) + sizeof(uint32))
+
+/* While they are made: what comes of a table. */
 typedef struct Filling
 {
-	const WmsRowShape *shape;
-	WmsBundle  *bundle;			/* NULL: the next row begins one */
+	Oid			relid;
+	bool		others;			/* it has other changes than inserts */
+	WmsBundle  *bundle;			/* for the next row; NULL: that begins one */
 } Filling;
 
 static dlist_head all_bundles = DLIST_STATIC_INIT(all_bundles); /* oldest first */
 static Size bundle_memory = 0;	/* of all of them */
+
+static Size
+memory_limit(void)
+{
+	return (Size) wms_batch_memory * 1024 / 4;
+}
 
 static void
 let_go(WmsBundles *bundles)
@@ -63,9 +75,7 @@ let_go(WmsBundles *bundles)
 static bool
 make_room(WmsBundles *bundles, Size size)
 {
-	Size		limit = (Size) wms_batch_memory * 1024 / 4;
-
-	while (bundle_memory + size > limit)
+	while (bundle_memory + size > memory_limit())
 	{
 		WmsBundles *oldest = dlist_head_element(WmsBundles, node, &all_bundles);
 
@@ -92,7 +102,7 @@ begin_bundle(WmsBundles *bundles, const WmsRowShape *shape, int room)
 {
 	WmsBundle  *bundle;
 
-	if (!make_room(bundles, sizeof(WmsBundle) + (sizeof(HeapTupleHeader) + sizeof(uint32)) * room))
+	if (!make_room(bundles, sizeof(WmsBundle) + ROW_SIZE * room))
 		return NULL;
 	bundle = MemoryContextAllocZero(bundles->context, sizeof(WmsBundle));
 	bundle->shape = shape;
@@ -114,27 +124,50 @@ add_row(WmsBundle *bundle, const WmsChange *change, int room)
 	bundle->uneven |= (row->t_infomask & HEAP_HASNULL) != 0 || HeapTupleHeaderGetNatts(row) < change->shape->desc->natts;
 	bundle->xid = change->xid;
 	bundle->end_lsn = change->end_lsn;
-	bundle->commit_time = Max(bundle->commit_time, change->commit_time);
-	return ++bundle->nrows == room || bundle->bytes >= BUNDLE_BYTES;
+	return ++bundle->nrows == room || bundle->bytes >= WMS_BUNDLE_BYTES;
 }
 
 static Filling *
-filling_of(HTAB *fillings, const WmsRowShape *shape)
+filling_of(HTAB *fillings, Oid relid)
 {
 	bool		found;
-	Filling    *filling = hash_search(fillings, &shape, HASH_ENTER, &found);
+	Filling    *filling = hash_search(fillings, &relid, HASH_ENTER, &found);
 
 	if (!found)
+	{
+		filling->others = false;
 		filling->bundle = NULL;
+	}
 	return filling;
 }
 
 static HTAB *
 make_fillings(MemoryContext context)
 {
-	HASHCTL		ctl = {.keysize = sizeof(const WmsRowShape *),.entrysize = sizeof(Filling),.hcxt = context};
+	HASHCTL		ctl = {.keysize = sizeof(Oid),.entrysize = sizeof(Filling),.hcxt = context};
 
 	return hash_create("wmstream bundles being filled", 8, &ctl, HASH_ELEM | HASH_BLOBS | HASH_CONTEXT);
+}
+
+/* False: no room. */
+static bool
+gather_change(WmsBundles *bundles, Filling *filling, const WmsChange *change, int room)
+{
+	if (change->kind != WMS_CHANGE_INSERT || change->missing_toast || change->fleeting)
+	{
+		if (!filling->others)
+			bundles->others = lappend_oid(bundles->others, filling->relid);
+		filling->others = true;
+	}
+	if (filling->others)
+		return true;			/* nobody will read its bundles */
+	if (filling->bundle == NULL || filling->bundle->shape != change->shape)
+		filling->bundle = begin_bundle(bundles, change->shape, room);
+	if (filling->bundle == NULL)
+		return false;
+	if (add_row(filling->bundle, change, room))
+		filling->bundle = NULL;
+	return true;
 }
 
 /* False: they take too much. */
@@ -144,27 +177,18 @@ gather(WmsBatch *batch, WmsBundles *bundles)
 	HTAB	   *fillings = make_fillings(bundles->context);
 	int			room = (int) Min(batch->nrows, WMS_BUNDLE_ROWS);
 	Filling    *filling = NULL;
+	int64		n = 0;
 	WmsChange	change;
 
 	wms_batch_rewind(batch, InvalidXLogRecPtr);
 	while (wms_batch_next(batch, &change))
 	{
-		if (change.kind != WMS_CHANGE_INSERT || change.missing_toast || change.fleeting)
-		{
-			bundles->others = list_append_unique_oid(bundles->others, change.shape->relid);
-			continue;
-		}
-		if (filling == NULL || filling->shape != change.shape)
-			filling = filling_of(fillings, change.shape);
-		if (filling->bundle == NULL)
-		{
+		if (n++ % INTERRUPT_CHANGES == 0)
 			CHECK_FOR_INTERRUPTS();
-			filling->bundle = begin_bundle(bundles, change.shape, room);
-		}
-		if (filling->bundle == NULL)
+		if (filling == NULL || filling->relid != change.shape->relid)
+			filling = filling_of(fillings, change.shape->relid);
+		if (!gather_change(bundles, filling, &change, room))
 			return false;
-		if (add_row(filling->bundle, &change, room))
-			filling->bundle = NULL;
 	}
 	hash_destroy(fillings);
 	return true;
@@ -186,20 +210,28 @@ make_bundles(WmsBatch *batch, MemoryContext parent)
 
 /* ---------------------------------------------------------------- reading */
 
+/* Are bundles worth being made?  Of few rows, only if that is tried on purpose. */
+static bool
+worth_it(const WmsBatch *batch)
+{
+	return batch->refs >= wms_bundle_from && (batch->nrows >= FEW_ROWS || wms_bundle_from == 1) &&
+		(Size) batch->nrows * ROW_SIZE < memory_limit();
+}
+
 bool
-wms_batch_bundled(WmsBatch *batch, XLogRecPtr after, const List *relids)
+wms_bundles_begin(WmsBatch *batch, XLogRecPtr after, const List *relids)
 {
 	const ListCell *lc;
 
-	if (batch->nrows < FEW_ROWS || !wms_batch_is_whole(batch, after))
+	if (batch->existing || !wms_batch_is_whole(batch, after))
 		return false;
 	if (!wms_batch_in_memory(batch))
 	{
 		wms_bundles_free(batch);
 		return false;
 	}
-	if (batch->bundles == NULL && batch->refs >= wms_bundle_from)
-		make_bundles(batch, wms_batch_memory_of(batch));
+	if (batch->bundles == NULL && worth_it(batch))
+		make_bundles(batch, wms_batch_own_context(batch));
 	if (batch->bundles == NULL)
 		return false;
 	if (!batch->bundles->complete)
@@ -211,7 +243,7 @@ wms_batch_bundled(WmsBatch *batch, XLogRecPtr after, const List *relids)
 }
 
 WmsBundle *
-wms_batch_bundle(const WmsBatch *batch, int i)
+wms_bundles_get(const WmsBatch *batch, int i)
 {
 	return i < list_length(batch->bundles->bundles) ? list_nth(batch->bundles->bundles, i) : NULL;
 }

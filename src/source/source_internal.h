@@ -80,12 +80,12 @@ extern void wms_batch_complete_queue(WmsBatch *batch, XLogRecPtr end, const WmsS
 /* Has a stream that has had all up to after yet to read every row of it? */
 extern bool wms_batch_is_whole(const WmsBatch *batch, XLogRecPtr after);
 extern bool wms_batch_in_memory(const WmsBatch *batch);	/* all of it; none lies in a file */
-extern MemoryContext wms_batch_memory_of(const WmsBatch *batch);	/* its own context */
+extern MemoryContext wms_batch_own_context(const WmsBatch *batch);
 
 /* ---------------------------------------------------------------- source_bundle.c */
 
 typedef struct WmsBundles WmsBundles;
-extern void wms_bundles_free(WmsBatch *batch);
+extern void wms_bundles_free(WmsBatch *batch);	/* for good: they are not made again */
 
 /* ---------------------------------------------------------------- source_relation.c */
 

@@ -152,7 +152,7 @@ extern void wms_state_expect_entries(WmsStore *store, const WmsExpected *rows, i
 /* The same for an entry that is probably not there, to be made soon. */
 extern void wms_state_expect_new(WmsStore *store, const WmsBucketKey *bucket, uint32 hash);
 extern void wms_state_keep(WmsStore *store, WmsEntry *entry, const char *row, uint32 len);
-extern void wms_state_remove(WmsStore *store, WmsEntry *entry);
+extern void wms_state_remove(WmsStore *store, WmsEntry *entry);	/* one that was got or touched */
 /* All kept rows of an entry in order of arrival. */
 extern void wms_state_kept(WmsStore *store, WmsEntry *entry, WmsKeptFn fn, void *arg);
 /* The same from the run of rows on that holds the row with this number; *number gets that of the first one shown, and fn must count it up. */

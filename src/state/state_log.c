@@ -547,7 +547,7 @@ write_tombstones(WmsLogWriter *writer)
 	}
 	for (touched = overlay->touched; touched != NULL; touched = touched->next)
 	{
-		if (touched->bucket->state != WMS_BUCKET_LIVE)
+		if (touched->bucket->state != WMS_BUCKET_LIVE || !touched->removes)
 			continue;
 		for (private = touched->first; private != NULL; private = private->bucket_next)
 		{

@@ -536,6 +536,7 @@ wms_state_remove(WmsStore *store, WmsEntry *entry)
 	open_overlay(store);
 	if (entry->removed)
 		return;
+	Assert(entry->priv->bucket->touched != NULL);
 	entry->removed = true;
 	entry->priv->bucket->touched->removes = true;
 	entry->priv->bucket->nlive--;

@@ -201,13 +201,12 @@ wms_rows_next(WmsRunner *runner, WmsBatch *batch, WmsChange *change)
 }
 
 static inline void
-note_where(WmsRunner *runner, const WmsRowShape *shape, TransactionId xid, XLogRecPtr end_lsn, TimestampTz commit_time)
+note_where(const WmsRowShape *shape, TransactionId xid, XLogRecPtr end_lsn)
 {
 	where.source = shape->relid;
 	where.end_lsn = end_lsn;
 	where.xid = xid;
 	where.in_rows = true;
-	runner->figures.last_commit_time = Max(runner->figures.last_commit_time, commit_time);
 }
 
 static void
@@ -219,7 +218,7 @@ feed_rows(WmsRunner *runner, WmsBatch *batch)
 	wms_rows_begin(runner, batch);
 	while (wms_rows_next(runner, batch, &change))
 	{
-		note_where(runner, change.shape, change.xid, change.end_lsn, change.commit_time);
+		note_where(change.shape, change.xid, change.end_lsn);
 		wms_flow_row(runner->flow, &change);
 		if ((++n & 0x3FFF) == 0)
 			CHECK_FOR_INTERRUPTS();
@@ -228,10 +227,10 @@ feed_rows(WmsRunner *runner, WmsBatch *batch)
 
 /* Where all rows are the stream's, and each is taken: for a filled stream each would have to be asked for. */
 static bool
-reads_bundles(const WmsRunner *runner, WmsBatch *batch)
+begin_bundles(const WmsRunner *runner, WmsBatch *batch)
 {
-	return batch != runner->consumed && !batch->existing && runner->filled == NULL && wms_flow_takes_bundles(runner->flow) &&
-		wms_batch_bundled(batch, runner->progress.position, runner->sources);
+	return batch != runner->consumed && runner->filled == NULL && wms_flow_takes_bundles(runner->flow) &&
+		wms_bundles_begin(batch, runner->progress.position, runner->sources);
 }
 
 static void
@@ -239,12 +238,12 @@ feed_bundles(WmsRunner *runner, WmsBatch *batch)
 {
 	WmsBundle  *bundle;
 
-	for (int i = 0; (bundle = wms_batch_bundle(batch, i)) != NULL; i++)
+	for (int i = 0; (bundle = wms_bundles_get(batch, i)) != NULL; i++)
 	{
 		if (!list_member_oid(runner->sources, bundle->shape->relid))
 			continue;
 		CHECK_FOR_INTERRUPTS();
-		note_where(runner, bundle->shape, bundle->xid, bundle->end_lsn, bundle->commit_time);
+		note_where(bundle->shape, bundle->xid, bundle->end_lsn);
 		wms_flow_bundle(runner->flow, batch, bundle);
 	}
 }
@@ -253,10 +252,11 @@ static void
 feed(WmsRunner *runner, WmsBatch *batch)
 {
 	wms_flow_set_skips(runner->flow, runner->skips, runner->care);
-	if (reads_bundles(runner, batch))
+	if (begin_bundles(runner, batch))
 		feed_bundles(runner, batch);
 	else
 		feed_rows(runner, batch);
+	runner->figures.last_commit_time = Max(runner->figures.last_commit_time, batch->newest);
 	wms_flow_fed(runner->flow);
 	where.in_rows = false;
 }
