@@ -256,7 +256,6 @@ typedef struct WmsBundle
 	Size		bytes;
 	HeapTupleHeader *rows;
 	uint32	   *lens;			/* of rows, in bytes */
-	bool		uneven;			/* some row has a NULL, or lacks columns that were added later */
 	WmsColumn  *columns;		/* by columns of the shape, from 0; NULL: none has been taken yet */
 	TransactionId xid;			/* of the last row: top-level, */
 	XLogRecPtr	end_lsn;		/* and where its transaction ends */

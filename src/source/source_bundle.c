@@ -5,8 +5,7 @@
  * Each stream reads a batch by itself, and finding a row and taking its columns out of it costs as much as what most streams do with them.  So
  * where several streams have yet to read a batch, the first one that can read many rows at a time makes *bundles* of it: inserted rows of one
  * table that follow each other in one shape, however rows of other tables lie between them.  Columns are taken out of a bundle's
- * rows when a stream first asks for them, and stay for the next one.  (Where rows have NULLs, each time that new columns are asked for goes through
- * the rows again.)
+ * rows when a stream first asks for them, and stay for the next one.
  *
  * A batch has bundles or has not: it has none if it is small, if some of its rows lie in a file, if they would take too much memory, and once they
  * were let go.  Tables with other changes than inserts are known; streams that read one of them read change by change, as do those that are in the
@@ -116,12 +115,9 @@ begin_bundle(WmsBundles *bundles, const WmsRowShape *shape, int room)
 static bool
 add_row(WmsBundle *bundle, const WmsChange *change, int room)
 {
-	HeapTupleHeader row = change->tuple.t_data;
-
-	bundle->rows[bundle->nrows] = row;
+	bundle->rows[bundle->nrows] = change->tuple.t_data;
 	bundle->lens[bundle->nrows] = change->tuple.t_len;
 	bundle->bytes += change->tuple.t_len;
-	bundle->uneven |= (row->t_infomask & HEAP_HASNULL) != 0 || HeapTupleHeaderGetNatts(row) < change->shape->desc->natts;
 	bundle->xid = change->xid;
 	bundle->end_lsn = change->end_lsn;
 	return ++bundle->nrows == room || bundle->bytes >= WMS_BUNDLE_BYTES;
@@ -259,53 +255,72 @@ begin_column(WmsBundles *bundles, WmsBundle *bundle, int column)
 	into->values = MemoryContextAlloc(bundles->context, sizeof(Datum) * bundle->nrows);
 }
 
+/* They become known when a row without NULLs has been taken apart by the whole. */
 static bool
-offsets_known(const WmsBundle *bundle, const int *columns, int n)
+offsets_known(TupleDesc desc, const int *columns, int n)
 {
-	bool		known = !bundle->uneven;
+	bool		known = true;
 
 	for (int i = 0; i < n && known; i++)
-		known = WmsCachedOffset(bundle->shape->desc, columns[i]) >= 0;
+		known = WmsCachedOffset(desc, columns[i]) >= 0;
 	return known;
 }
 
-static void
-take_at_offset(WmsBundle *bundle, int column)
+/* Has it all columns, so that each stands where it stands in every such row? */
+static inline bool
+is_even(HeapTupleHeader row, TupleDesc desc)
 {
-	Form_pg_attribute att = TupleDescAttr(bundle->shape->desc, column);
-	int			offset = WmsCachedOffset(bundle->shape->desc, column);
-	Datum	   *values = bundle->columns[column].values;
-
-	for (int row = 0; row < bundle->nrows; row++)
-		values[row] = fetch_att((char *) bundle->rows[row] + bundle->rows[row]->t_hoff + offset, att->attbyval, att->attlen);
+	return (row->t_infomask & HEAP_HASNULL) == 0 && HeapTupleHeaderGetNatts(row) == desc->natts;
 }
 
 static void
-take_row_apart(WmsBundle *bundle, int row, Datum *values, bool *isnull)
+take_at_offsets(WmsBundle *bundle, int row, const int *columns, int n)
+{
+	const char *data = (char *) bundle->rows[row] + bundle->rows[row]->t_hoff;
+
+	for (int i = 0; i < n; i++)
+	{
+		Form_pg_attribute att = TupleDescAttr(bundle->shape->desc, columns[i]);
+
+		bundle->columns[columns[i]].values[row] = fetch_att(data + WmsCachedOffset(bundle->shape->desc, columns[i]), att->attbyval, att->attlen);
+	}
+}
+
+/* values and isnull: room for a whole row. */
+static void
+take_slowly(WmsBundle *bundle, int row, const int *columns, int n, Datum *values, bool *isnull)
 {
 	HeapTupleData tuple = {.t_len = bundle->lens[row],.t_data = bundle->rows[row]};
 
 	heap_deform_tuple(&tuple, bundle->shape->desc, values, isnull);
+	for (int i = 0; i < n; i++)
+	{
+		WmsColumn  *into = &bundle->columns[columns[i]];
+
+		into->values[row] = values[columns[i]];
+		into->isnull[row] = isnull[columns[i]];
+		into->has_nulls |= isnull[columns[i]];
+	}
 }
 
 static void
-take_slowly(WmsBundle *bundle, const int *columns, int n)
+take_rows(WmsBundle *bundle, const int *columns, int n)
 {
-	int			natts = bundle->shape->desc->natts;
-	Datum	   *values = palloc(sizeof(Datum) * natts);
-	bool	   *isnull = palloc(sizeof(bool) * natts);
+	TupleDesc	desc = bundle->shape->desc;
+	Datum	   *values = palloc(sizeof(Datum) * desc->natts);
+	bool	   *isnull = palloc(sizeof(bool) * desc->natts);
+	bool		known = offsets_known(desc, columns, n);
 
 	for (int row = 0; row < bundle->nrows; row++)
 	{
-		take_row_apart(bundle, row, values, isnull);
-		for (int i = 0; i < n; i++)
-		{
-			WmsColumn  *into = &bundle->columns[columns[i]];
+		bool		even = is_even(bundle->rows[row], desc);
 
-			into->values[row] = values[columns[i]];
-			into->isnull[row] = isnull[columns[i]];
-			into->has_nulls |= isnull[columns[i]];
-		}
+		if (even && known)
+			take_at_offsets(bundle, row, columns, n);
+		else
+			take_slowly(bundle, row, columns, n, values, isnull);
+		if (even && !known)
+			known = offsets_known(desc, columns, n);
 	}
 	pfree(values);
 	pfree(isnull);
@@ -343,13 +358,7 @@ take_missing(WmsBundles *bundles, WmsBundle *bundle, const int *columns, int n)
 	bundles->complete = false;	/* until they hold what they promise */
 	for (int i = 0; i < n; i++)
 		begin_column(bundles, bundle, columns[i]);
-	if (!offsets_known(bundle, columns, n))
-		take_slowly(bundle, columns, n);	/* which may learn them */
-	else
-	{
-		for (int i = 0; i < n; i++)
-			take_at_offset(bundle, columns[i]);
-	}
+	take_rows(bundle, columns, n);
 	bundles->complete = true;
 }
 
