@@ -438,6 +438,17 @@ wms_flow_failed_time(const WmsFlow *flow)
 	return flow->nrows > 0 ? row->time : WMS_TIME_MIN;
 }
 
+/* New rows of a table: true, and they are counted, if they are of the i-th source. */
+static inline bool
+source_has(WmsFlow *flow, int i, Oid relid, int64 rows)
+{
+	if (flow->sources[i].plan->relid != relid)
+		return false;
+	flow->progress->source_rows[i] += rows;
+	flow->source_had_rows[i] = true;
+	return true;
+}
+
 static void
 feed_vectors(WmsFlow *flow, const WmsChange *change)
 {
@@ -445,14 +456,10 @@ feed_vectors(WmsFlow *flow, const WmsChange *change)
 
 	for (int i = 0; i < flow->plan->nsources; i++)
 	{
-		FlowSource *source = &flow->sources[i];
-
-		if (source->plan->relid != change->shape->relid)
+		if (!source_has(flow, i, change->shape->relid, 1))
 			continue;
 		reads = true;
-		flow->progress->source_rows[i]++;
-		flow->source_had_rows[i] = true;
-		wms_flow_vector_add(source, change);
+		wms_flow_vector_add(&flow->sources[i], change);
 	}
 	if (reads)
 		flow->progress->counters[WMS_COUNT_INPUT]++;
@@ -526,15 +533,8 @@ wms_flow_bundle(WmsFlow *flow, WmsBatch *batch, WmsBundle *bundle)
 {
 	flow->fed += bundle->nrows;
 	for (int i = 0; i < flow->plan->nsources; i++)
-	{
-		FlowSource *source = &flow->sources[i];
-
-		if (source->plan->relid != bundle->shape->relid)
-			continue;
-		flow->progress->source_rows[i] += bundle->nrows;
-		flow->source_had_rows[i] = true;
-		wms_flow_vector_bundle(source, batch, bundle);
-	}
+		if (source_has(flow, i, bundle->shape->relid, bundle->nrows))
+			wms_flow_vector_bundle(&flow->sources[i], batch, bundle);
 	flow->progress->counters[WMS_COUNT_INPUT] += bundle->nrows;
 }
 

@@ -68,7 +68,6 @@ typedef struct WmsChange
 								 * FULL, or the row is too large to be flat): it stands as NULL */
 	XLogRecPtr	end_lsn;		/* end of the commit record of its transaction: the stream's position after it; of a queue: invalid */
 	TransactionId xid;			/* top-level */
-	TimestampTz commit_time;	/* of a queue: when it was read */
 } WmsChange;
 
 /* A row as a tuple; len 0: none. */

@@ -22,7 +22,6 @@ typedef struct Part
 	uint64		from;
 	uint64		to;
 	XLogRecPtr	end_lsn;
-	TimestampTz commit_time;
 	TransactionId xid;
 } Part;
 
@@ -37,7 +36,6 @@ struct WmsBatchRows
 
 	/* the transaction added last */
 	XLogRecPtr	end_lsn;
-	TimestampTz commit_time;
 	TransactionId xid;
 
 	/* reading */
@@ -86,7 +84,6 @@ wms_batch_add_txn(WmsBatch *batch, TransactionId xid, XLogRecPtr end_lsn, Timest
 	batch->xids[batch->ntxns++] = xid;
 	rows->xid = xid;
 	rows->end_lsn = end_lsn;
-	rows->commit_time = commit_time;
 	batch->newest = Max(batch->newest, commit_time);
 }
 
@@ -119,7 +116,6 @@ wms_batch_add_rows(WmsBatch *batch, WmsStage *stage, uint64 from, uint64 to, int
 	part->from = from;
 	part->to = to;
 	part->end_lsn = rows->end_lsn;
-	part->commit_time = rows->commit_time;
 	part->xid = rows->xid;
 }
 
@@ -224,12 +220,6 @@ wms_batch_in_memory(const WmsBatch *batch)
 	return true;
 }
 
-MemoryContext
-wms_batch_own_context(const WmsBatch *batch)
-{
-	return batch->rows->context;
-}
-
 /* ---------------------------------------------------------------- reading */
 
 void
@@ -311,7 +301,6 @@ wms_batch_next(WmsBatch *batch, WmsChange *change)
 	change->partial = record->partial;
 	change->end_lsn = part->end_lsn;
 	change->xid = part->xid;
-	change->commit_time = part->commit_time;
 	wms_set_tuple(&change->tuple, record->shape->relid, record->new_len, (HeapTupleHeader) WmsRecordNew(record));
 	wms_set_tuple(&change->old, record->shape->relid, record->old_len, (HeapTupleHeader) WmsRecordOld(record));
 	return true;

@@ -191,8 +191,9 @@ gather(WmsBatch *batch, WmsBundles *bundles)
 }
 
 static void
-make_bundles(WmsBatch *batch, MemoryContext parent)
+make_bundles(WmsBatch *batch)
 {
+	MemoryContext parent = GetMemoryChunkContext(batch);
 	WmsBundles *bundles = MemoryContextAllocZero(parent, sizeof(WmsBundles));
 	MemoryContext old;
 
@@ -227,7 +228,7 @@ wms_bundles_begin(WmsBatch *batch, XLogRecPtr after, const List *relids)
 		return false;
 	}
 	if (batch->bundles == NULL && worth_it(batch))
-		make_bundles(batch, wms_batch_own_context(batch));
+		make_bundles(batch);
 	if (batch->bundles == NULL)
 		return false;
 	if (!batch->bundles->complete)

@@ -80,7 +80,6 @@ extern void wms_batch_complete_queue(WmsBatch *batch, XLogRecPtr end, const WmsS
 /* Has a stream that has had all up to after yet to read every row of it? */
 extern bool wms_batch_is_whole(const WmsBatch *batch, XLogRecPtr after);
 extern bool wms_batch_in_memory(const WmsBatch *batch);	/* all of it; none lies in a file */
-extern MemoryContext wms_batch_own_context(const WmsBatch *batch);
 
 /* ---------------------------------------------------------------- source_bundle.c */
 

@@ -181,6 +181,13 @@ typedef struct WmsBucket
 	WmsTouched *touched;		/* the open batch's part in it, or NULL */
 } WmsBucket;
 
+/* Does the open batch leave it open? */
+static inline bool
+wms_bucket_stays(const WmsBucket *bucket)
+{
+	return bucket->state == WMS_BUCKET_NEW || bucket->state == WMS_BUCKET_LIVE;
+}
+
 /* How far a heap was filled. */
 typedef struct WmsHeapMark
 {

@@ -598,7 +598,7 @@ write_entries(WmsLogWriter *writer)
 
 	for (touched = writer->overlay->touched; touched != NULL; touched = touched->next)
 	{
-		if (touched->bucket->state != WMS_BUCKET_LIVE && touched->bucket->state != WMS_BUCKET_NEW)
+		if (!wms_bucket_stays(touched->bucket))
 			continue;
 		for (private = touched->first; private != NULL; private = private->bucket_next)
 		{

@@ -45,13 +45,6 @@ typedef struct Stage
 	Size		left;
 } Stage;
 
-/* Does the batch leave it open? */
-static inline bool
-bucket_stays(const WmsBucket *bucket)
-{
-	return bucket->state == WMS_BUCKET_NEW || bucket->state == WMS_BUCKET_LIVE;
-}
-
 /* The bucket was there before and has lost its last entry. */
 static inline bool
 emptied(const WmsBucket *bucket)
@@ -150,7 +143,7 @@ stage_batch(WmsStore *store)
 	MemoryContextSwitchTo(old);
 	for (touched = overlay->touched; touched != NULL; touched = touched->next)
 	{
-		if (!bucket_stays(touched->bucket))
+		if (!wms_bucket_stays(touched->bucket))
 			continue;
 		touched->need = 0;
 		for (private = touched->first; private != NULL; private = private->bucket_next)
@@ -456,7 +449,7 @@ reserve_batch(WmsStore *store)
 
 	for (touched = store->overlay->touched; touched != NULL; touched = touched->next)
 	{
-		if (bucket_stays(touched->bucket))
+		if (wms_bucket_stays(touched->bucket))
 			reserve_bucket(store, touched);
 		if (touched->shelves && touched->bucket->state == WMS_BUCKET_LIVE)
 			reserve_shelf(store, touched);
@@ -713,7 +706,7 @@ publish_touched(WmsStore *store, WmsTouched *touched, Slice *slice)
 	WmsBucket  *bucket = touched->bucket;
 	bool		leaves = emptied(bucket);
 
-	if (!bucket_stays(bucket))
+	if (!wms_bucket_stays(bucket))
 		return;
 	if (bucket->shared == NULL)
 	{

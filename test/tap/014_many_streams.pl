@@ -69,17 +69,13 @@ my $write = q{
 			INSERT INTO c_inserted (ts, k) VALUES (at, i % 7);
 		END IF;
 	END $$;
-	CREATE PROCEDURE put_one_by_one(since int, upto int) LANGUAGE plpgsql AS $$
+	CREATE PROCEDURE put_rows(since int, upto int, one_by_one bool DEFAULT false) LANGUAGE plpgsql AS $$
 	BEGIN
 		FOR i IN since .. upto LOOP
 			CALL put(i);
-			COMMIT;
-		END LOOP;
-	END $$;
-	CREATE PROCEDURE put_together(since int, upto int) LANGUAGE plpgsql AS $$
-	BEGIN
-		FOR i IN since .. upto LOOP
-			CALL put(i);
+			IF one_by_one THEN
+				COMMIT;
+			END IF;
 		END LOOP;
 	END $$};
 
@@ -143,15 +139,15 @@ sub try_with
 	  foreach sort keys %select;
 	all_consume("$test: nothing");
 
-	$node->safe_psql($db, 'CALL put_together(0, 1500)');
+	$node->safe_psql($db, 'CALL put_rows(0, 1500)');
 	# a stream that was paused makes the worker read again what others have had, some of it in the same batch as what they have not
 	$node->safe_psql($db, q{SELECT wmstream.pause('by_note')});
 	becomes($node, $db, 'by_note', 'paused', "$test: by_note is paused");
-	$node->safe_psql($db, 'CALL put_one_by_one(1501, 1750)');
+	$node->safe_psql($db, 'CALL put_rows(1501, 1750, one_by_one => true)');
 	consumes($node, $db, 'aside', "$test: aside has what by_note has not");
 	my $holder = session($node, $db);
 	$holder->query_safe('BEGIN; LOCK aside IN SHARE MODE');
-	$node->safe_psql($db, 'CALL put_one_by_one(1751, 2000)');
+	$node->safe_psql($db, 'CALL put_rows(1751, 2000, one_by_one => true)');
 	consumes($node, $db, 'counted', "$test: counted goes on");
 	$node->safe_psql($db, q{SELECT wmstream.resume('by_note')});
 	consumes($node, $db, 'by_note', "$test: by_note goes on");
@@ -161,11 +157,11 @@ sub try_with
 	$holder->query_safe('BEGIN; LOCK by_key, united, changed IN SHARE MODE');
 	$node->safe_psql($db, q{
 		BEGIN;
-		CALL put_together(2001, 2300);
+		CALL put_rows(2001, 2300);
 		INSERT INTO a (ts, k, v, note) SELECT '2023-12-01 00:00+00', n, n, 'late ' || n FROM generate_series(1, 5) AS n;
 		INSERT INTO a (k, note) VALUES (1, 'no time');
 		INSERT INTO a (ts, k, v, note) SELECT timestamptz '2024-01-01 00:38+00' + n * interval '1 second', 77, n, 'raises' FROM generate_series(1, 3) AS n;
-		CALL put_together(2301, 2600);
+		CALL put_rows(2301, 2600);
 		COMMIT});
 	# one transaction in which a table has one shape, another, and the first again
 	$node->safe_psql($db, q{
@@ -190,10 +186,10 @@ sub try_with
 	$other_holder->quit;
 	consumes($node, $db, 'parts', "$test: wide rows");
 	$node->safe_psql($db, 'ALTER TABLE a ADD COLUMN later int DEFAULT 5; ALTER TABLE b ADD COLUMN later text');
-	$node->safe_psql($db, 'UPDATE c SET touched = true WHERE k = 3; DELETE FROM c WHERE k = 4; CALL put_together(2601, 3200)');
+	$node->safe_psql($db, 'UPDATE c SET touched = true WHERE k = 3; DELETE FROM c WHERE k = 4; CALL put_rows(2601, 3200)');
 	$node->safe_psql($db, 'ALTER TABLE a ALTER later DROP DEFAULT; ALTER TABLE b DROP COLUMN later');
-	$node->safe_psql($db, 'CALL put_one_by_one(3201, 3700)');
-	$node->safe_psql($db, 'CALL put_together(3701, 6000)');
+	$node->safe_psql($db, 'CALL put_rows(3201, 3700, one_by_one => true)');
+	$node->safe_psql($db, 'CALL put_rows(3701, 6000)');
 	consumes($node, $db, $_, "$test: $_ goes on beside those that stand still") foreach qw(by_note aside other parts);
 	$holder->query_safe('COMMIT');
 	$holder->quit;
