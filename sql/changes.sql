@@ -170,8 +170,8 @@ SELECT * FROM oracle.compare('completed');
 SELECT * FROM oracle.compare('kept_completed');
 SELECT * FROM oracle.compare('all_rows');
 SELECT * FROM oracle.compare('having_many');
+SELECT wmstream.wait('appended'), wmstream.wait('updated'), wmstream.wait('refined');
 SELECT count(*) FROM wmstream.open_windows(NULL::appended);
-SELECT wmstream.wait('updated'), wmstream.wait('refined');
 SELECT hour, region, n FROM updated WHERE hour >= '2024-03-01 12:00+00';
 SELECT hour, region, n FROM refined WHERE hour >= '2024-03-01 10:00+00';
 -- one transaction: rows of the same groups before it, after it, and between two
