@@ -25,8 +25,8 @@ $node->safe_psql($db, q{
 	SELECT wmstream.create_stream('quiet', $$SELECT lower(w) AS since, count(*) AS n FROM event, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '1 hour') GROUP BY w$$, idle_timeout => '2 seconds', close_when_idle => true);
 	SELECT wmstream.create_stream('pair', $$SELECT lower(w) AS since, count(*) AS n FROM (SELECT ts FROM event WHERE wmstream.watermark(ts, '0') UNION ALL SELECT ts FROM other WHERE wmstream.watermark(ts, '0')) u, wmstream.window(ts, '1 hour') AS w GROUP BY w$$, idle_timeout => '2 seconds')});
 consumes($node, $db, $_, "$_ runs") foreach qw(by_clock rarely quiet pair);
-$node->safe_psql($db, q{INSERT INTO event VALUES ('2024-01-01 10:30+00', 1), ('2024-01-01 11:30+00', 1); INSERT INTO other VALUES ('2024-01-01 10:30+00', 1)});
-$node->safe_psql($db, q{SELECT wmstream.wait(stream, '1 second') FROM wmstream.streams WHERE stream <> 'rarely'::regclass});
+$node->safe_psql($db, q{BEGIN; INSERT INTO event VALUES ('2024-01-01 10:30+00', 1), ('2024-01-01 11:30+00', 1); INSERT INTO other VALUES ('2024-01-01 10:30+00', 1); COMMIT});
+$node->safe_psql($db, q{SELECT wmstream.wait(stream, '20 seconds') FROM wmstream.streams WHERE stream <> 'rarely'::regclass});
 my $began = time;
 polls($node, $db, q{SELECT count(*) = 1 AND sum(n) = 2 FROM by_clock}, 'a window of the clock closes by itself');
 polls($node, $db, q{SELECT count(*) = 1 AND sum(n) = 2 FROM rarely}, 'a firing that waits for its time comes by itself');
@@ -38,6 +38,13 @@ is_sql($node, $db, q{SELECT count(*), sum(late_rows) FROM wmstream.stat_streams 
 my $batches = $node->safe_psql($db, q{SELECT sum(batches) FROM wmstream.stat_streams});
 $node->safe_psql($db, 'SELECT pg_sleep(3)');	# the time in which a timer that is not disarmed would fire again
 is_sql($node, $db, q{SELECT sum(batches) FROM wmstream.stat_streams}, $batches, 'then all is quiet: nothing is done again');
+# many transactions at a look: the next look may come later, but not for those who wait
+for my $round (1 .. 2)
+{
+	$node->safe_psql($db, "INSERT INTO event VALUES ('2024-01-01 12:30+00', $round);\n" x 40);
+	$node->safe_psql($db, q{SELECT wmstream.wait('quiet', '30 seconds')});
+}
+is_sql($node, $db, q{SELECT input_rows FROM wmstream.stat_streams WHERE stream = 'quiet'::regclass}, '82', 'many transactions delay nobody who waits');
 never_crashed($node);
 $node->stop;
 
@@ -49,8 +56,10 @@ $node->safe_psql($db, q{
 	CREATE TABLE event (ts timestamptz);
 	CREATE TABLE other (ts timestamptz);
 	SELECT wmstream.create_stream('pair', $$SELECT lower(w) AS since, count(*) AS n FROM (SELECT ts FROM event WHERE wmstream.watermark(ts, '0') UNION ALL SELECT ts FROM other WHERE wmstream.watermark(ts, '0')) u, wmstream.window(ts, '10 minutes') AS w GROUP BY w$$, idle_timeout => '3 seconds');
+	BEGIN;
 	INSERT INTO event VALUES ('2024-01-01 10:01+00');
-	INSERT INTO other VALUES ('2024-01-01 10:00+00')});
+	INSERT INTO other VALUES ('2024-01-01 10:00+00');
+	COMMIT});
 consumes($node, $db, 'pair', 'two sources');
 my $session = session($node, $db);
 $session->query_safe('BEGIN; LOCK TABLE pair IN ACCESS EXCLUSIVE MODE');
@@ -69,7 +78,7 @@ is_sql($node, $db, q{SELECT string_agg(to_char(since AT TIME ZONE 'UTC', 'HH24:M
 # ---- the clock begins anew with the worker
 
 $node->safe_psql($db, q{SELECT wmstream.alter_stream('pair', 'idle_timeout', '8 seconds')});
-$node->safe_psql($db, q{INSERT INTO event VALUES ('2024-01-01 13:00+00'); INSERT INTO other VALUES ('2024-01-01 12:30+00')});
+$node->safe_psql($db, q{BEGIN; INSERT INTO event VALUES ('2024-01-01 13:00+00'); INSERT INTO other VALUES ('2024-01-01 12:30+00'); COMMIT});
 consumes($node, $db, 'pair', 'both have rows again');
 $node->safe_psql($db, 'SELECT pg_sleep(4)');	# half of the timeout
 my $worker = worker_pid($node, $db);
