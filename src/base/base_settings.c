@@ -93,7 +93,7 @@ define_behaviour(void)
 
 	DefineCustomIntVariable("wmstream.poll_interval",
 							"Sets how long a worker that has read all WAL waits before it looks again.",
-							NULL,
+							"It is five times that when nothing has happened for two seconds, and while many transactions come and nobody waits for a result.",
 							&wms_poll_interval, 10, 1, 60000,
 							PGC_SIGHUP, GUC_UNIT_MS, NULL, NULL, NULL);
 

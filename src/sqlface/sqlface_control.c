@@ -367,20 +367,28 @@ look(const Wait *wait, WmsSharedStream *slot)
 	return false;
 }
 
+/* Wakes the worker and waits. */
 static void
 wait_for(const Wait *wait)
 {
 	MemoryContext context = AllocSetContextCreate(CurrentMemoryContext, "wmstream wait", ALLOCSET_SMALL_SIZES);
 	MemoryContext caller = MemoryContextSwitchTo(context);
+	bool		woken = false;
 	bool		done;
 
 	do
 	{
 		WmsSharedStream *slot = wms_stream_slot(wait->stream, false);
 
-		/* Into the queue before looking, so that no news is missed in between. */
+		/*
+		 * Into the queue before looking, so that no news is missed in between; and before the worker is woken, who does not tell everything at
+		 * once where nobody stands in it.
+		 */
 		if (slot)
 			ConditionVariablePrepareToSleep(&slot->changed);
+		if (!woken)
+			wms_worker_wake(MyDatabaseId);
+		woken = true;
 		done = look(wait, slot);
 		if (!done)
 			sleep_a_little(wait, slot);
@@ -433,7 +441,6 @@ wait_in_order(const WmsStreamDef *def, TimestampTz until, List **seen)
 			wait_in_order(below, until, seen);
 	}
 	wait.lsn = mark_now();
-	wms_worker_wake(MyDatabaseId);
 	wait_for(&wait);
 }
 

@@ -43,9 +43,20 @@
 #include "worker/worker.h"
 
 #define IDLE_AFTER_MS 2000		/* without work for so long: poll less often */
-#define IDLE_POLL_FACTOR 5
+#define LONG_REST_FACTOR 5
+#define GATHER_FROM 16			/* transactions a look */
 #define WAL_CHECK_MS 1000
 #define TELL_MS 100				/* between two turns that tell, while batches come one after the other and nobody waits */
+#define PUT_OFF_MS TELL_MS
+
+/* What a turn has found, for the rest after it. */
+typedef struct Turn
+{
+	bool		read;			/* something */
+	bool		caught_up;		/* nothing that was flushed when the turn began is unread */
+	bool		put_off;		/* something is to be done that nothing else will wake us for: soon, whatever poll_interval says */
+	int			ntxns;			/* how many transactions' rows came */
+} Turn;
 
 static WmsWal *wal = NULL;
 static WmsSharedWorker *my_slot = NULL;
@@ -274,27 +285,33 @@ catalogs_unseen(void)
 	return false;
 }
 
-/* True if anything was read.  *caught_up: nothing that was flushed when we began is unread. */
-static bool
-decode(bool *caught_up)
+static Turn
+decode(void)
 {
+	Turn		turn = {0};
 	WmsBatch   *batch;
 	XLogRecPtr	flushed = GetFlushRecPtr(NULL);
 
-	*caught_up = false;
-	if (wal == NULL || catalogs_unseen() || wms_runners_waiting())
-		return false;
+	if (wal == NULL)
+		return turn;
+	if (catalogs_unseen() || wms_runners_waiting())
+	{
+		turn.put_off = true;
+		return turn;
+	}
 	see_to_laggards();
 	batch = wms_wal_next(wal, wms_max_batch_rows);
-	*caught_up = wms_wal_read_upto(wal) >= flushed;
+	turn.caught_up = wms_wal_read_upto(wal) >= flushed;
 	if (batch == NULL)
-		return false;
+		return turn;
 	if (TransactionIdIsValid(batch->catalog_xid) && TransactionIdIsInProgress(batch->catalog_xid))
 		unseen_xid = batch->catalog_xid;
+	turn.read = true;
+	turn.ntxns = batch->ntxns;
 	wms_runners_take(batch);
 	wms_runners_created(batch);
 	wms_batch_unref(batch);
-	return true;
+	return turn;
 }
 
 /* For followers, who want to know how far they have to come. */
@@ -334,21 +351,35 @@ tell(void)
 	WMS_POINT("confirm-after");
 }
 
+/*
+ * Each look and each commit takes processor time from the writers, and caches.  Where many transactions come at each, fewer looks bring the same,
+ * a little later; unless somebody waits for it.
+ */
+static bool
+gathers(const Turn *turn)
+{
+	return turn->ntxns >= GATHER_FROM && !wms_runners_awaited();
+}
+
 static void
-rest(bool active, bool again)
+rest(const Turn *turn, bool active, bool again)
 {
 	static TimestampTz last_busy = 0;
 	static TimestampTz last_check = 0;
 	TimestampTz now = GetCurrentTimestamp();
 	long		timeout = wms_poll_interval;
 
+	if (gathers(turn))
+		timeout *= LONG_REST_FACTOR;
 	if (active)
 		last_busy = now;
 	else if (TimestampDifferenceExceeds(last_busy, now, IDLE_AFTER_MS))
 	{
-		timeout *= IDLE_POLL_FACTOR;
+		timeout *= LONG_REST_FACTOR;
 		pgstat_report_stat(false);
 	}
+	if (turn->put_off)
+		timeout = Min(timeout, PUT_OFF_MS);
 	if (TimestampDifferenceExceeds(last_check, now, WAL_CHECK_MS))
 	{
 		last_check = now;
@@ -371,8 +402,8 @@ rest(bool active, bool again)
 static void
 follower_turn(void)
 {
+	Turn		turn = {0};
 	bool		did;
-	bool		caught_up;
 
 	check_signals();
 	(void) read_registry();
@@ -381,37 +412,39 @@ follower_turn(void)
 	{
 		if (wal == NULL)
 			wal = try_open(InvalidOid);
-		did |= decode(&caught_up);
-		did |= wms_runners_work(wms_wal_read_upto(wal), caught_up);
+		turn = decode();
+		did |= turn.read;
+		did |= wms_runners_work(wms_wal_read_upto(wal), turn.caught_up);
 		tell();
 		wms_follow_told(wms_wal_read_upto(wal));
 	}
-	rest(did, did);
+	rest(&turn, did, did);
 }
 
 static void
 turn(void)
 {
+	Turn		turn;
 	bool		news,
-				read,
 				worked,
-				trims,
-				caught_up;
+				trims;
 
 	check_signals();
 	news = read_registry();
 	leave_if_alone();
 	open_wal();
 	wms_tick();
-	read = decode(&caught_up);
-	worked = wms_runners_work(wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr, caught_up);
+	turn = decode();
+	worked = wms_runners_work(wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr, turn.caught_up);
 	show_position(wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr);
-	if (must_tell(news || read || worked, caught_up || wal == NULL))
+	if (must_tell(news || turn.read || worked, turn.caught_up || wal == NULL))
 		tell();
+	else
+		turn.put_off = true;
 	trims = wms_trim_queues();
 
 	/* With everything read, new transactions gather for a moment: a turn for each of them would take the writers' processor time. */
-	rest(news || read || worked || wms_queues_had_rows(), news || trims || (read ? !caught_up : worked));
+	rest(&turn, news || turn.read || worked || wms_queues_had_rows(), news || trims || (turn.read ? !turn.caught_up : worked));
 }
 
 static void
