@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 
 import bench_machine
+from bench_place import Sample
 
 ENOUGH_IDLE = 0.90
 PATIENCE = 15                                                    # seconds until the machine must be quiet before a pair
@@ -79,13 +80,26 @@ def say(text):
     print(f"    {text}", flush=True)
 
 
-def paired(ours, plain, times):
-    """Runs both functions in turn; each returns a Sample."""
+def together(samples):
+    """Several runs as one: sums, and the means of what is in more."""
+    more = {name: statistics.mean(s.more[name] for s in samples) for name in samples[0].more}
+    return Sample(*(sum(getattr(s, name) for s in samples) for name in ("seconds", "worker", "session", "wal")), more)
+
+
+def paired(ours, plain, times, slices=1):
+    """
+    Runs both functions in turn; each returns a Sample. A pair of several slices is that many short runs of each side, A B B A …: what
+    drifts within seconds, as disks do, is the same for both then.
+    """
     pairs = Pairs()
     for _ in range(times):
         pairs.idle = min(pairs.idle, quiet())
-        for side, run in ((pairs.ours, ours), (pairs.plain, plain)):
-            side.append(run())
+        runs = ([], [])
+        for i in range(slices):
+            for side in (0, 1) if i % 2 == 0 else (1, 0):
+                runs[side].append((ours, plain)[side]())
+        pairs.ours.append(together(runs[0]))
+        pairs.plain.append(together(runs[1]))
         a, b = pairs.ours[-1], pairs.plain[-1]
         say(f"ours {a.seconds:.2f} s (worker {a.worker:.2f}, session {a.session:.2f} s CPU), plain {b.seconds:.2f} s (session {b.session:.2f} s CPU)")
     return pairs
