@@ -9,7 +9,7 @@
  *	 3. the next batch is decoded and queued at the streams that want it
  *	 4. every stream works on its queue, commands and clock (worker_stream.c, worker_batch.c)
  *	 5. our commits are flushed; waiters and the slot are told (not in every turn: must_tell)
- *	 6. nothing done, or everything read: wait for the latch or the poll interval
+ *	 6. nothing done, or everything read: wait for the latch or the poll interval, which rest makes longer or shorter
  *
  * The decoding context is made in a short transaction and outlives it (source room).  No snapshot, lock or transaction is
  * held between batches.  Errors of streams are handled where they happen; any other error ends the process, and the
