@@ -86,7 +86,7 @@ wms_pack(StringInfo into, TupleDesc desc, const Datum *values, const bool *isnul
 	int			start = into->len;
 	int			nbytes = (desc->natts + 7) / 8;
 
-	Assert(start == MAXALIGN(start));
+	Assert((Size) start == MAXALIGN(start));
 	enlargeStringInfo(into, nbytes);
 	memset(into->data + into->len, 0, nbytes);
 	into->len += nbytes;
