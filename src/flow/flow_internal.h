@@ -128,6 +128,7 @@ typedef struct FlowAgg
 	FmgrInfo	serialfn;
 	FmgrInfo	deserialfn;
 	FmgrInfo	combinefn;		/* fn_oid invalid: none */
+	FmgrInfo	revivefn;		/* the same function, for what was deserialised, in the moving form too */
 	FunctionCallInfo trans_call;
 	FunctionCallInfo inverse_call;
 	FunctionCallInfo final_call;

@@ -106,12 +106,24 @@ prepare_transitions(FlowOp *op, FlowAgg *agg, const AggForm *parts, Oid *argtype
 	agg->inverse_call = make_call(&agg->inversefn, agg->nargs + 1, aggref->inputcollid, op->flow);
 }
 
+/* As a transition function whose input is a state. */
+static void
+prepare_combine(FlowAgg *agg, Oid combinefn, FmgrInfo *fn)
+{
+	Oid			input = agg->transtype;
+	Expr	   *expr,
+			   *inverse;
+
+	build_aggregate_transfn_expr(&input, 1, 0, false, agg->transtype, agg->aggref->inputcollid, combinefn, InvalidOid, &expr, &inverse);
+	fmgr_info(combinefn, fn);
+	fmgr_info_set_expr((Node *) expr, fn);
+}
+
 static void
 prepare_functions(FlowOp *op, FlowAgg *agg, Form_pg_aggregate form, const AggForm *parts, Oid *argtypes)
 {
 	Aggref	   *aggref = agg->aggref;
-	Expr	   *expr,
-			   *inverse;
+	Expr	   *expr;
 
 	prepare_transitions(op, agg, parts, argtypes);
 	agg->has_final = OidIsValid(parts->finalfn);
@@ -126,17 +138,11 @@ prepare_functions(FlowOp *op, FlowAgg *agg, Form_pg_aggregate form, const AggFor
 		agg->final_call = make_call(&agg->finalfn, agg->nfinal, aggref->inputcollid, op->flow);
 	}
 	if (OidIsValid(form->aggcombinefn) && !OidIsValid(parts->inversefn))
-	{
-		Oid			two[2] = {agg->transtype, agg->transtype};
-
-		/* as a transition function whose input is a state */
-		build_aggregate_transfn_expr(two + 1, 1, 0, false, agg->transtype, aggref->inputcollid,
-									 form->aggcombinefn, InvalidOid, &expr, &inverse);
-		fmgr_info(form->aggcombinefn, &agg->combinefn);
-		fmgr_info_set_expr((Node *) expr, &agg->combinefn);
-	}
+		prepare_combine(agg, form->aggcombinefn, &agg->combinefn);
 	if (agg->internal)
 	{
+		if (OidIsValid(form->aggcombinefn))
+			prepare_combine(agg, form->aggcombinefn, &agg->revivefn);
 		build_aggregate_serialfn_expr(form->aggserialfn, &expr);
 		fmgr_info(form->aggserialfn, &agg->serialfn);
 		fmgr_info_set_expr((Node *) expr, &agg->serialfn);
@@ -316,6 +322,27 @@ convert_state(FlowOp *op, FmgrInfo *fn, int nargs, Datum value)
 	return result;
 }
 
+/*
+ * What a deserialisation function gives is good for a combine function, and for no other: an executor does nothing else with it, and transition
+ * functions may miss something in it.  (Those of variance() and its like left out all squares for years.)  So it is combined with no state.
+ */
+static Datum
+revive_state(FlowOp *op, FlowAgg *agg, Datum state)
+{
+	LOCAL_FCINFO(call, 2);
+	Datum		revived;
+
+	if (!OidIsValid(agg->revivefn.fn_oid) || agg->revivefn.fn_strict)
+		return state;
+	InitFunctionCallInfoData(*call, &agg->revivefn, 2, agg->aggref->inputcollid, (Node *) op->flow->agg, NULL);
+	call->args[0].value = (Datum) 0;
+	call->args[0].isnull = true;
+	call->args[1].value = state;
+	call->args[1].isnull = false;
+	revived = FunctionCallInvoke(call);
+	return call->isnull ? state : revived;
+}
+
 static Datum
 deserialize_state(FlowOp *op, FlowAgg *agg, Datum value)
 {
@@ -324,6 +351,7 @@ deserialize_state(FlowOp *op, FlowAgg *agg, Datum value)
 
 	/* deserialisation functions want an ordinary, aligned bytea */
 	state = convert_state(op, &agg->deserialfn, 2, PointerGetDatum(PG_DETOAST_DATUM_COPY(value)));
+	state = revive_state(op, agg, state);
 	MemoryContextSwitchTo(old);
 	return state;
 }
