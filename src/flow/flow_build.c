@@ -15,6 +15,7 @@
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
+#include "storage/lmgr.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/rel.h"
@@ -330,6 +331,7 @@ has_side_effects(WmsFlow *flow, Oid relid)
 
 	if (!OidIsValid(relid))
 		return false;
+	LockRelationOid(relid, AccessShareLock);
 	foreach(lc, find_all_inheritors(relid, AccessShareLock, NULL))
 	{
 		Relation	rel = table_open(lfirst_oid(lc), NoLock);
