@@ -171,6 +171,11 @@ extern int	wms_errplace(const char *query_text, int location);
 extern WMS_NORETURN void wms_refusal_raise(const WmsRefusal *refusal, const char *query_text);
 
 /*
+ * StartTransactionCommand for our processes: now() and all that goes by the transaction's beginning are the moment of the call.  (Core takes it
+ * from the last statement, which a background process has none of.)
+ */
+extern void wms_transaction_start(void);
+/*
  * Runs fn in a subtransaction of its own, in the current memory context.  Returns the error that it raised, in that context; then what it did
  * is undone.  NULL: it raised none, and what it did stays (keep) or is undone too.
  */

@@ -18,6 +18,14 @@
 
 bool		wms_preloaded = false;
 
+/* The clock first: a transaction begins at what it says. */
+void
+wms_transaction_start(void)
+{
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
+}
+
 static char *format_message(const char *format, va_list args) pg_attribute_printf(1, 0);
 
 static char *

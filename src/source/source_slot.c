@@ -317,7 +317,7 @@ wms_slot_copy(Oid stream)
 	snprintf(copy, sizeof(copy), "%s_%u", wms_slot_name(MyDatabaseId), stream);
 	namestrcpy(&from, wms_slot_name(MyDatabaseId));
 	namestrcpy(&to, copy);
-	StartTransactionCommand();
+	wms_transaction_start();
 	(void) OidFunctionCall3(F_PG_COPY_LOGICAL_REPLICATION_SLOT_NAME_NAME_BOOL, NameGetDatum(&from), NameGetDatum(&to),
 							BoolGetDatum(true));
 	CommitTransactionCommand();

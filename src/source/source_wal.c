@@ -169,7 +169,7 @@ begin_decoding(WmsWal *wal, XLogRecPtr start)
 				 errhint("Rebuild the stream with wmstream.resync().")));
 
 	if (own_transaction)
-		StartTransactionCommand();
+		wms_transaction_start();
 	MemoryContextSwitchTo(wal->context);
 	wal->ctx = CreateDecodingContext(start, plugin_options(), false,
 									 XL_ROUTINE(.page_read = read_page,
@@ -398,7 +398,7 @@ wms_wal_next(WmsWal *wal, int64 max_rows)
 	wal->reading = true;
 	wms_relations_part_caches(wal);
 	if (own_transaction)
-		StartTransactionCommand();
+		wms_transaction_start();
 	/* The WAL reader takes buffers from the current context and keeps them. */
 	MemoryContextSwitchTo(wal->ctx->context);
 	CurrentResourceOwner = wal->owner;

@@ -89,6 +89,7 @@ typedef struct WmsRunner
 	MemoryContext fill_context;
 	const WmsFilled *filled; /* transactions that are in already, though they lie behind its position; in def_context; NULL: none */
 	bool		unfired;		/* rows were fed and wait for the next firing */
+	bool		only_takes;		/* the open batch feeds and does not fire */
 	bool		warned;			/* that it holds back half of max_retained_wal */
 	XLogRecPtr	command_after;	/* commands apply when everything before this was consumed */
 	char	   *end_reason;		/* it is to stop, which could not be written down yet: till then it is blocked; in context; NULL: not so */
@@ -262,6 +263,7 @@ extern bool wms_runners_want(Oid relid, void *arg);
 extern void wms_runners_take(WmsBatch *batch);
 /* Runs what is queued and what the clock or commands ask for; true if anything was done. */
 extern bool wms_runners_work(XLogRecPtr read_upto, bool caught_up);
+extern bool wms_runners_at_hand(void);	/* has a stream more to do at once? */
 /* The least position that must still be read; for confirming and for rewinding. */
 extern XLogRecPtr wms_runners_needed(XLogRecPtr read_upto);
 /* Is there a stream that reads the WAL?  running: and that runs. */

@@ -301,8 +301,8 @@ run_as_owner(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 		WMS_POINT("batch-fed");
 	}
 	runner->figures.phase_us[0] = elapsed_us(&clock);
-	runner->unfired = !must_fire(runner, batch, advance_to);
-	if (!runner->unfired)
+	runner->only_takes = !must_fire(runner, batch, advance_to);
+	if (!runner->only_takes)
 	{
 		wms_flow_fire(runner->flow, advance_to);
 		WMS_POINT("batch-fired");
@@ -339,6 +339,7 @@ keep_progress(WmsRunner *runner)
 	WmsSeen    *former = runner->progress.seen;
 
 	runner->progress = runner->work;
+	runner->unfired = runner->only_takes;
 	if (former && former != runner->progress.seen)
 		pfree(former);
 }
@@ -437,8 +438,7 @@ transaction(WmsRunner *runner, void *arg)
 	instr_time	clock;
 
 	where.batch = batch;
-	StartTransactionCommand();
-	SetCurrentStatementStartTimestamp();
+	wms_transaction_start();
 	if (!hold_stream(runner))
 	{
 		CommitTransactionCommand();

@@ -103,7 +103,7 @@ write_row(WmsRunner *runner, const WmsChange *change, StringInfo text)
 {
 	WmsOwnerScope scope;
 
-	StartTransactionCommand();
+	wms_transaction_start();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	wms_become_owner(runner->def, &scope);
 	wms_batch_clock_start();
@@ -153,7 +153,7 @@ table_name(Oid relid)
 {
 	char	   *name;
 
-	StartTransactionCommand();
+	wms_transaction_start();
 	MemoryContextSwitchTo(wms_batch_context);
 	name = get_rel_name(relid);
 	CommitTransactionCommand();

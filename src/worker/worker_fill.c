@@ -182,8 +182,7 @@ make_flow(WmsRunner *runner)
 {
 	WmsOwnerScope scope;
 
-	StartTransactionCommand();
-	SetCurrentStatementStartTimestamp();
+	wms_transaction_start();
 	wms_runner_note_name(runner);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	wms_become_owner(runner->def, &scope);
@@ -203,8 +202,7 @@ read_rows(WmsRunner *runner, void *arg)
 	WmsFillRows *rows = NULL;
 
 	make_flow(runner);
-	StartTransactionCommand();
-	SetCurrentStatementStartTimestamp();
+	wms_transaction_start();
 	wms_become_owner(runner->def, &scope);
 	wms_flow_lock_sources(runner->flow);
 	MemoryContextSwitchTo(wms_batch_context);
@@ -325,7 +323,7 @@ note_filled(WmsRunner *runner, void *arg)
 {
 	bool		ours;
 
-	StartTransactionCommand();
+	wms_transaction_start();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	WMS_POINT("fill-before-end");
 	ours = is_this_fill(runner);
@@ -413,7 +411,7 @@ forget_filled(WmsRunner *runner, void *arg)
 	const WmsStreamDef *now;
 	bool		locked;
 
-	StartTransactionCommand();
+	wms_transaction_start();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	locked = wms_registry_try_lock(runner->stream);
 	now = locked ? wms_registry_stream(runner->stream) : NULL;

@@ -114,7 +114,7 @@ databases_with_streams(void)
 	MemoryContext context = CurrentMemoryContext;
 	List	   *marked;
 
-	StartTransactionCommand();
+	wms_transaction_start();
 	(void) GetTransactionSnapshot();
 	MemoryContextSwitchTo(context);
 	marked = wms_marked_databases();
@@ -133,7 +133,7 @@ takes_worker(Oid database)
 	HeapTuple	tuple;
 	bool		takes = false;
 
-	StartTransactionCommand();
+	wms_transaction_start();
 	(void) GetTransactionSnapshot();
 	rel = table_open(DatabaseRelationId, AccessShareLock);
 	ScanKeyInit(&key, Anum_pg_database_oid, BTEqualStrategyNumber, F_OIDEQ, ObjectIdGetDatum(database));
@@ -216,7 +216,9 @@ note_shortage(Oid database, Oid stream, bool is_short)
 	else
 		wms_shared->workers_short = is_short;
 	LWLockRelease(&wms_shared->lock);
-	if (is_short && !OidIsValid(stream))
+	if (is_short && OidIsValid(stream))
+		wms_worker_wake(database);	/* who may take the stream back */
+	else if (is_short)
 		complain_of_slots(database);
 }
 

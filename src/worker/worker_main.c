@@ -47,14 +47,15 @@
 #define GATHER_FROM 16			/* transactions a look */
 #define WAL_CHECK_MS 1000
 #define TELL_MS 100				/* between two turns that tell, while batches come one after the other and nobody waits */
-#define PUT_OFF_MS TELL_MS
+#define PUT_OFF_MS 10
 
 /* What a turn has found, for the rest after it. */
 typedef struct Turn
 {
 	bool		read;			/* something */
 	bool		caught_up;		/* nothing that was flushed when the turn began is unread */
-	bool		put_off;		/* something is to be done that nothing else will wake us for: soon, whatever poll_interval says */
+	bool		put_off;		/* something could not be done that nobody will wake us for */
+	bool		told;			/* all that was done */
 	int			ntxns;			/* how many transactions' rows came */
 } Turn;
 
@@ -151,7 +152,7 @@ read_registry(void)
 static void
 unmark_database(void)
 {
-	StartTransactionCommand();
+	wms_transaction_start();
 	wms_unmark_database();
 	CommitTransactionCommand();
 }
@@ -231,7 +232,7 @@ open_wal(void)
 
 	if (wal || !wms_runners_read_wal(true))
 		return;
-	StartTransactionCommand();
+	wms_transaction_start();
 	registry = wms_relation_oid("stream");
 	CommitTransactionCommand();
 	wal = try_open(registry);
@@ -279,7 +280,7 @@ catalogs_unseen(void)
 	if (TransactionIdIsInProgress(unseen_xid))
 		return true;
 	unseen_xid = InvalidTransactionId;
-	StartTransactionCommand();
+	wms_transaction_start();
 	InvalidateSystemCaches();
 	CommitTransactionCommand();
 	return false;
@@ -361,33 +362,54 @@ gathers(const Turn *turn)
 	return turn->ntxns >= GATHER_FROM && !wms_runners_awaited();
 }
 
+/* Looks after what does not belong to every turn; it may bring news of the registry. */
+static void
+check_now_and_then(TimestampTz now)
+{
+	static TimestampTz last_check = 0;
+
+	if (!TimestampDifferenceExceeds(last_check, now, WAL_CHECK_MS))
+		return;
+	last_check = now;
+	wms_runners_seek_places();
+	if (!OidIsValid(wms_follows))
+		wms_runners_check_retention(wal ? MyReplicationSlot->data.confirmed_flush : InvalidXLogRecPtr);
+}
+
+/*
+ * For how long at most, in ms.  Whoever writes to the registry or waits wakes us; nobody does for what we found ourselves and left, so that
+ * poll_interval, which may be minutes, is not the measure of it.
+ */
+static long
+longest_rest(const Turn *turn, bool quiet)
+{
+	long		timeout = wms_poll_interval;
+
+	if (quiet || gathers(turn))
+		timeout *= LONG_REST_FACTOR;
+	if (!turn->told)
+		timeout = Min(timeout, TELL_MS);
+	if (turn->put_off || registry_distrusted)
+		timeout = Min(timeout, PUT_OFF_MS);
+	return wms_runners_next_timer(timeout);
+}
+
 static void
 rest(const Turn *turn, bool active, bool again)
 {
 	static TimestampTz last_busy = 0;
-	static TimestampTz last_check = 0;
 	TimestampTz now = GetCurrentTimestamp();
-	long		timeout = wms_poll_interval;
+	bool		quiet = false;
 
-	if (gathers(turn))
-		timeout *= LONG_REST_FACTOR;
 	if (active)
 		last_busy = now;
 	else if (TimestampDifferenceExceeds(last_busy, now, IDLE_AFTER_MS))
 	{
-		timeout *= LONG_REST_FACTOR;
+		quiet = true;
 		pgstat_report_stat(false);
 	}
-	if (turn->put_off)
-		timeout = Min(timeout, PUT_OFF_MS);
-	if (TimestampDifferenceExceeds(last_check, now, WAL_CHECK_MS))
-	{
-		last_check = now;
-		wms_runners_seek_places();
-		if (!OidIsValid(wms_follows))
-			wms_runners_check_retention(wal ? MyReplicationSlot->data.confirmed_flush : InvalidXLogRecPtr);
-	}
-	if (again)
+	check_now_and_then(now);
+	if (again || (wms_registry_news() && !registry_distrusted))
 	{
 		/* without waiting there is nobody else to tell */
 		if (!PostmasterIsAlive())
@@ -395,14 +417,14 @@ rest(const Turn *turn, bool active, bool again)
 		return;
 	}
 	(void) WaitLatch(MyLatch, WL_LATCH_SET | WL_TIMEOUT | WL_EXIT_ON_PM_DEATH,
-					 wms_runners_next_timer(timeout), PG_WAIT_EXTENSION);
+					 longest_rest(turn, quiet), PG_WAIT_EXTENSION);
 	ResetLatch(MyLatch);
 }
 
 static void
 follower_turn(void)
 {
-	Turn		turn = {0};
+	Turn		turn = {.told = true};
 	bool		did;
 
 	check_signals();
@@ -413,6 +435,7 @@ follower_turn(void)
 		if (wal == NULL)
 			wal = try_open(InvalidOid);
 		turn = decode();
+		turn.told = true;
 		did |= turn.read;
 		did |= wms_runners_work(wms_wal_read_upto(wal), turn.caught_up);
 		tell();
@@ -427,7 +450,8 @@ turn(void)
 	Turn		turn;
 	bool		news,
 				worked,
-				trims;
+				trims,
+				again;
 
 	check_signals();
 	news = read_registry();
@@ -438,13 +462,15 @@ turn(void)
 	worked = wms_runners_work(wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr, turn.caught_up);
 	show_position(wal ? wms_wal_read_upto(wal) : InvalidXLogRecPtr);
 	if (must_tell(news || turn.read || worked, turn.caught_up || wal == NULL))
+	{
 		tell();
-	else
-		turn.put_off = true;
+		turn.told = true;
+	}
 	trims = wms_trim_queues();
+	again = news || trims || wms_runners_at_hand();
 
 	/* With everything read, new transactions gather for a moment: a turn for each of them would take the writers' processor time. */
-	rest(&turn, news || turn.read || worked || wms_queues_had_rows(), news || trims || (turn.read ? !turn.caught_up : worked));
+	rest(&turn, news || turn.read || worked || wms_queues_had_rows(), !turn.put_off && (again || (turn.read ? !turn.caught_up : worked)));
 }
 
 static void

@@ -53,8 +53,7 @@ read_on(WmsRunner *runner, const WmsTick *tick, WmsQueueRead *read)
 {
 	XLogRecPtr	lsn = GetFlushRecPtr(NULL);
 
-	StartTransactionCommand();
-	SetCurrentStatementStartTimestamp();
+	wms_transaction_start();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	MemoryContextSwitchTo(wms_batch_context);
 	wms_queue_read(runner->sources, wms_queue_position(runner), tick ? tick->seen : wms_seen_of_snapshot(GetActiveSnapshot()), wms_max_batch_rows,

@@ -41,6 +41,7 @@
 #define FIGURES_MS 1000
 /* Where one firing makes room for the next: windows that close one after the other when all is idle. */
 #define AGAIN_MS 10
+#define ELSEWHERE_MS 1000		/* between looks at what processes of others do, which do not wake us: whether a follower or a place is to be had */
 #define WAL_LOST "the replication slot was made anew since this stream read WAL last, and what was written meanwhile is lost. " \
 	"Rebuild the stream with wmstream.resync()."
 
@@ -134,7 +135,7 @@ wms_runner_is_free(const WmsRunner *runner)
 	MemoryContext old = CurrentMemoryContext;
 	bool		is_free;
 
-	StartTransactionCommand();
+	wms_transaction_start();
 	is_free = wms_registry_try_lock(runner->stream);
 	CommitTransactionCommand();
 	MemoryContextSwitchTo(old);
@@ -155,7 +156,7 @@ write_end(const WmsRunner *runner)
 	bool		locked;
 	const WmsStreamDef *now;
 
-	StartTransactionCommand();
+	wms_transaction_start();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	locked = wms_registry_try_lock(runner->stream);
 	now = locked ? wms_registry_stream(runner->stream) : NULL;
@@ -381,6 +382,8 @@ learn_position(WmsRunner *runner)
 	{
 		seen = runner->progress.seen;
 		runner->has_position = true;
+		/* the position does not tell what was only taken in; the first batch here fires */
+		runner->unfired = runner->def->trigger_us > 0;
 	}
 	if (runner->def->reads_queues)
 	{
@@ -669,7 +672,7 @@ wms_runners_reload(void)
 	XLogRecPtr	now = wms_end_of_wal();
 
 	XLogFlush(now);
-	StartTransactionCommand();
+	wms_transaction_start();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	defs = wms_registry_exists() ? wms_registry_streams() : NIL;
 	foreach(lc, wms_runners)
@@ -985,6 +988,29 @@ wms_runners_work(XLogRecPtr read_upto, bool caught_up)
 	return did;
 }
 
+/*
+ * What is queued, is to be read again, or lies in queue tables does not wait for the next look.  Where a stream cannot go on it is blocked, and has a
+ * timer.
+ */
+static bool
+is_at_hand(const WmsRunner *runner)
+{
+	if (!wms_runner_runs(runner) || runner->status != WMS_RUNNING || !runner->has_position || runner->flow == NULL)
+		return false;
+	return runner->queue != NIL || runner->behind || (runner->def->reads_queues && !runner->caught_up);
+}
+
+bool
+wms_runners_at_hand(void)
+{
+	ListCell   *lc;
+
+	foreach(lc, wms_runners)
+		if (is_at_hand(lfirst(lc)))
+			return true;
+	return false;
+}
+
 /* ---------------------------------------------------------------- positions */
 
 bool
@@ -1212,27 +1238,31 @@ wms_runners_consumed(XLogRecPtr read_upto)
 	}
 }
 
-/* When the stream has something to do though nothing comes; 0: never.  What is due and was not done now waits for something else than the clock. */
+/*
+ * When the stream has something to do though nothing comes; 0: never.  What is due by now became so during the turn, or waits for something else than
+ * the clock.
+ */
 static TimestampTz
 next_timer(const WmsRunner *runner, TimestampTz now)
 {
 	TimestampTz at;
 	WmsTime		to;
 
-	if (runner->away)
-		return 0;
+	if (runner->away || runner->placeless)
+		return TimestampTzPlusMilliseconds(now, ELSEWHERE_MS);
 	if (runner->status == WMS_BLOCKED)
 		return runner->retry_at;
-	if (runner->status != WMS_RUNNING)
+	if (runner->status != WMS_RUNNING || !wms_flow_has_begun(runner->flow) || runner->queue != NIL || runner->behind)
 		return 0;
 	if (runner->unfired)
-		return runner->progress.fired_at + runner->def->trigger_us;
-	if (!wms_flow_has_begun(runner->flow) || runner->queue != NIL || runner->behind)
+		at = runner->progress.fired_at + runner->def->trigger_us;
+	else if (runner->def->idle_us >= 0 && idle_moves(runner, &to))
+		at = now;
+	else
+		at = wms_flow_plan(runner->flow)->processing_time ? runner->figures.next_close : wms_flow_next_idle(runner->flow);
+	if (at == 0 || at == WMS_TIME_MAX)
 		return 0;
-	if (runner->def->idle_us >= 0 && idle_moves(runner, &to))
-		return TimestampTzPlusMilliseconds(now, AGAIN_MS);
-	at = wms_flow_plan(runner->flow)->processing_time ? runner->figures.next_close : wms_flow_next_idle(runner->flow);
-	return at > now && at != WMS_TIME_MAX ? at : 0;
+	return Max(at, TimestampTzPlusMilliseconds(now, AGAIN_MS));
 }
 
 long

@@ -49,7 +49,7 @@ load(void)
 	MemoryContext old;
 	ListCell   *lc;
 
-	StartTransactionCommand();
+	wms_transaction_start();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	foreach(lc, wms_ticks())
 	{
@@ -117,7 +117,7 @@ take_tick(TimestampTz now)
 	XLogRecPtr	lsn = GetFlushRecPtr(NULL);
 	WmsTick    *tick;
 
-	StartTransactionCommand();
+	wms_transaction_start();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	MemoryContextSwitchTo(wms_worker_context);
 	tick = palloc(sizeof(WmsTick));
@@ -166,7 +166,7 @@ forget_old(void)
 
 	if (n == 0)
 		return;
-	StartTransactionCommand();
+	wms_transaction_start();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	wms_ticks_delete(((WmsTick *) list_nth(ticks, n - 1))->taken_at);
 	PopActiveSnapshot();

@@ -203,8 +203,7 @@ trim_some(Trimmed *t)
 	WmsQueueFind find = {.from = t->below,.tids = tids,.room = TRIM_ROWS,.wanted = had_by_all};
 	List	   *positions;
 
-	StartTransactionCommand();
-	SetCurrentStatementStartTimestamp();
+	wms_transaction_start();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	MemoryContextSwitchTo(wms_batch_context);
 	positions = positions_in(t->queue);
@@ -316,7 +315,7 @@ write_stop(const Stopped *s)
 {
 	char	   *name;
 
-	StartTransactionCommand();
+	wms_transaction_start();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	wms_queue_stop_trim(s->queue, s->reason);
 	name = get_rel_name(s->queue);
@@ -390,7 +389,7 @@ look_for_queues(void)
 
 	foreach(lc, trimmed)
 		((Trimmed *) lfirst(lc))->present = false;
-	StartTransactionCommand();
+	wms_transaction_start();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	foreach(lc, wms_queues())
 	{
