@@ -1,6 +1,6 @@
 /*
  * base_error.c
- *	  Refusals as values, errors that undo no more than what raised them, and the one error that every SQL function may raise.
+ *	  Refusals as values, errors that undo no more than what raised them, how our processes begin a transaction, and the one error that every SQL function may raise.
  *
  * A check returns a WmsRefusal and leaves to its caller whether that becomes an
  * ERROR, a line of explain, or the reason of a failed stream.
@@ -17,14 +17,6 @@
 #include "base/base.h"
 
 bool		wms_preloaded = false;
-
-/* The clock first: a transaction begins at what it says. */
-void
-wms_transaction_start(void)
-{
-	SetCurrentStatementStartTimestamp();
-	StartTransactionCommand();
-}
 
 static char *format_message(const char *format, va_list args) pg_attribute_printf(1, 0);
 
@@ -45,6 +37,14 @@ format_message(const char *format, va_list args)
 			return text.data;
 		enlargeStringInfo(&text, needed);
 	}
+}
+
+/* The clock first: a transaction begins at what it says. */
+void
+wms_transaction_start(void)
+{
+	SetCurrentStatementStartTimestamp();
+	StartTransactionCommand();
 }
 
 /*

@@ -291,6 +291,7 @@ make_contexts(WmsFlow *flow)
 	flow->agg_memory = CreateStandaloneExprContext();
 	flow->emit_memory = CreateStandaloneExprContext();
 	flow->pane_memory = CreateStandaloneExprContext();
+	flow->revive_memory = AllocSetContextCreate(flow->context, "wmstream state that comes back", ALLOCSET_DEFAULT_SIZES);
 	flow->agg = makeNode(AggState);
 	flow->agg->curaggcontext = flow->agg_memory;
 	flow->agg->tmpcontext = flow->row;

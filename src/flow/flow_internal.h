@@ -263,6 +263,7 @@ struct WmsFlow
 	ExprContext *agg_memory;	/* states of the batch */
 	ExprContext *pane_memory;	/* states of one window that is being put together from panes */
 	ExprContext *emit_memory;	/* states of one group that is only being shown */
+	MemoryContext revive_memory; /* one state, while it comes back */
 
 	/* the batch */
 	WmsStore   *store;

@@ -322,37 +322,47 @@ convert_state(FlowOp *op, FmgrInfo *fn, int nargs, Datum value)
 	return result;
 }
 
-/*
- * What a deserialisation function gives is good for a combine function, and for no other: an executor does nothing else with it, and transition
- * functions may miss something in it.  (Those of variance() and its like left out all squares for years.)  So it is combined with no state.
- */
+/* In the current context.  These functions want an ordinary, aligned bytea. */
 static Datum
-revive_state(FlowOp *op, FlowAgg *agg, Datum state)
+deserialize(FlowOp *op, FlowAgg *agg, Datum value)
+{
+	return convert_state(op, &agg->deserialfn, 2, PointerGetDatum(PG_DETOAST_DATUM_COPY(value)));
+}
+
+/* Combined with no state; 0: there is no such thing. */
+static Datum
+combine_with_none(FlowOp *op, FlowAgg *agg, Datum state)
 {
 	LOCAL_FCINFO(call, 2);
-	Datum		revived;
+	Datum		combined;
 
-	if (!OidIsValid(agg->revivefn.fn_oid) || agg->revivefn.fn_strict)
-		return state;
 	InitFunctionCallInfoData(*call, &agg->revivefn, 2, agg->aggref->inputcollid, (Node *) op->flow->agg, NULL);
 	call->args[0].value = (Datum) 0;
 	call->args[0].isnull = true;
 	call->args[1].value = state;
 	call->args[1].isnull = false;
-	revived = FunctionCallInvoke(call);
-	return call->isnull ? state : revived;
+	combined = FunctionCallInvoke(call);
+	return call->isnull ? (Datum) 0 : combined;
 }
 
+/*
+ * What a deserialisation function gives is good for a combine function, and for no other: an executor does nothing else with it, and transition
+ * functions may miss something in it.  (Those of variance() and its like left out all squares for years.)  So it is combined with no state, which
+ * copies it, as an executor has it in memory that is reset by then.
+ */
 static Datum
 deserialize_state(FlowOp *op, FlowAgg *agg, Datum value)
 {
-	MemoryContext old = MemoryContextSwitchTo(state_context(op));
-	Datum		state;
+	MemoryContext old = MemoryContextSwitchTo(op->flow->revive_memory);
+	Datum		state = (Datum) 0;
 
-	/* deserialisation functions want an ordinary, aligned bytea */
-	state = convert_state(op, &agg->deserialfn, 2, PointerGetDatum(PG_DETOAST_DATUM_COPY(value)));
-	state = revive_state(op, agg, state);
+	if (OidIsValid(agg->revivefn.fn_oid) && !agg->revivefn.fn_strict)
+		state = combine_with_none(op, agg, deserialize(op, agg, value));
+	MemoryContextSwitchTo(state_context(op));
+	if (state == (Datum) 0)
+		state = deserialize(op, agg, value);
 	MemoryContextSwitchTo(old);
+	MemoryContextReset(op->flow->revive_memory);
 	return state;
 }
 

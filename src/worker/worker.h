@@ -89,7 +89,6 @@ typedef struct WmsRunner
 	MemoryContext fill_context;
 	const WmsFilled *filled; /* transactions that are in already, though they lie behind its position; in def_context; NULL: none */
 	bool		unfired;		/* rows were fed and wait for the next firing */
-	bool		only_takes;		/* the open batch feeds and does not fire */
 	bool		warned;			/* that it holds back half of max_retained_wal */
 	XLogRecPtr	command_after;	/* commands apply when everything before this was consumed */
 	char	   *end_reason;		/* it is to stop, which could not be written down yet: till then it is blocked; in context; NULL: not so */
@@ -185,6 +184,8 @@ extern bool wms_runner_holds_queue(const WmsRunner *runner);
 
 /* At every turn: takes one if that is due, and forgets those that nobody needs.  Outside a transaction. */
 extern void wms_tick(void);
+extern bool wms_ticks_needed(void); /* every WMS_TICK_MS, or less often */
+#define WMS_TICK_MS 1000
 /* The first that holds more than that position; NULL: none. */
 extern const WmsTick *wms_next_tick(const WmsSeen *position);
 
@@ -229,6 +230,7 @@ extern void wms_send_laggards(XLogRecPtr read_upto, XLogRecPtr confirmed);
 extern void wms_take_back(WmsRunner *runner);	/* if there is no follower for it */
 /* The follower's part of a turn; true if anything was done.  Does not come back when there is nothing left to do. */
 extern bool wms_follow(void);
+extern bool wms_follow_goes_on(void);	/* may the follower's stream run? */
 extern bool wms_follow_reads(bool already);	/* is WAL to be read? */
 extern void wms_follow_told(XLogRecPtr read_upto);	/* results up to there are durable: gives the stream back if that is enough */
 extern void wms_follow_cannot(void);	/* gives it back */
@@ -263,7 +265,7 @@ extern bool wms_runners_want(Oid relid, void *arg);
 extern void wms_runners_take(WmsBatch *batch);
 /* Runs what is queued and what the clock or commands ask for; true if anything was done. */
 extern bool wms_runners_work(XLogRecPtr read_upto, bool caught_up);
-extern bool wms_runners_at_hand(void);	/* has a stream more to do at once? */
+extern bool wms_runners_at_hand(bool reads);	/* has a stream more to do at once?  reads: WAL can be read */
 /* The least position that must still be read; for confirming and for rewinding. */
 extern XLogRecPtr wms_runners_needed(XLogRecPtr read_upto);
 /* Is there a stream that reads the WAL?  running: and that runs. */

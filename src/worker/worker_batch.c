@@ -284,10 +284,11 @@ elapsed_us(instr_time *since)
 	return us;
 }
 
-/* Steps 2 and 3. */
-static void
+/* Steps 2 and 3.  False: it did not fire, and its rows, or those of batches before, wait for that. */
+static bool
 run_as_owner(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 {
+	bool		fires = must_fire(runner, batch, advance_to);
 	instr_time	clock;
 
 	INSTR_TIME_SET_CURRENT(clock);
@@ -301,8 +302,7 @@ run_as_owner(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 		WMS_POINT("batch-fed");
 	}
 	runner->figures.phase_us[0] = elapsed_us(&clock);
-	runner->only_takes = !must_fire(runner, batch, advance_to);
-	if (!runner->only_takes)
+	if (fires)
 	{
 		wms_flow_fire(runner->flow, advance_to);
 		WMS_POINT("batch-fired");
@@ -312,6 +312,7 @@ run_as_owner(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	wms_flow_finish(runner->flow);
 	runner->figures.phase_us[2] = elapsed_us(&clock);
 	CHECK_FOR_INTERRUPTS();
+	return fires || (batch == NULL && !runner->unfired);
 }
 
 /* ---------------------------------------------------------------- one transaction */
@@ -334,12 +335,12 @@ note_queue_position(WmsRunner *runner, WmsBatch *batch)
 
 /* The batch happened. */
 static void
-keep_progress(WmsRunner *runner)
+keep_progress(WmsRunner *runner, bool all_fired)
 {
 	WmsSeen    *former = runner->progress.seen;
 
 	runner->progress = runner->work;
-	runner->unfired = runner->only_takes;
+	runner->unfired = !all_fired;
 	if (former && former != runner->progress.seen)
 		pfree(former);
 }
@@ -436,6 +437,7 @@ transaction(WmsRunner *runner, void *arg)
 	WmsBatch   *batch = work->batch;
 	WmsOwnerScope scope;
 	instr_time	clock;
+	bool		all_fired = true;
 
 	where.batch = batch;
 	wms_transaction_start();
@@ -468,7 +470,7 @@ transaction(WmsRunner *runner, void *arg)
 		wms_state_begin(runner->store, wms_batch_context);
 		wms_become_owner(runner->def, &scope);
 		wms_batch_clock_start();
-		run_as_owner(runner, batch, work->advance_to);
+		all_fired = run_as_owner(runner, batch, work->advance_to);
 		(void) wms_batch_clock_stop();
 		wms_leave_owner(&scope);
 		INSTR_TIME_SET_CURRENT(clock);
@@ -483,7 +485,7 @@ transaction(WmsRunner *runner, void *arg)
 	if (!runner->has_position)
 		return true;
 	runner->fresh = false;
-	keep_progress(runner);		/* it happened, whatever comes now */
+	keep_progress(runner, all_fired);	/* it happened, whatever comes now */
 	if (batch)
 		runner->consumed = batch;
 	runner->hold = InvalidXLogRecPtr;	/* once it is flushed, which comes before the slot is told */

@@ -247,3 +247,11 @@ wms_follow(void)
 	tell_needs(runner);
 	return did;
 }
+
+bool
+wms_follow_goes_on(void)
+{
+	WmsRunner  *runner = wms_find_runner(wms_follows);
+
+	return runner && !runner->away && wms_runner_can_run(runner, GetCurrentTimestamp());
+}

@@ -216,9 +216,7 @@ note_shortage(Oid database, Oid stream, bool is_short)
 	else
 		wms_shared->workers_short = is_short;
 	LWLockRelease(&wms_shared->lock);
-	if (is_short && OidIsValid(stream))
-		wms_worker_wake(database);	/* who may take the stream back */
-	else if (is_short)
+	if (is_short && !OidIsValid(stream))
 		complain_of_slots(database);
 }
 

@@ -326,7 +326,7 @@ show_position(XLogRecPtr read_upto)
  * Who is told must be able to rely on what has been flushed, and a flush costs as much as a small batch does, and holds up the writers that
  * commit at that moment.  Results are visible without it, and what is told late is not wrong: the slot keeps more WAL for as long, and after
  * a crash a stream goes on from what was flushed of its log, be it told or not.  So while there is work, telling waits for somebody who waits for it, or
- * for a flush of somebody else's, but not for longer than TELL_MS.  With more to read at once a waiter has no use for being told how far it is.
+ * for a flush of somebody else's, but not for much longer than TELL_MS.  With more to read at once a waiter has no use for being told how far it is.
  */
 static bool
 must_tell(bool busy, bool caught_up)
@@ -391,6 +391,8 @@ longest_rest(const Turn *turn, bool quiet)
 		timeout = Min(timeout, TELL_MS);
 	if (turn->put_off || registry_distrusted)
 		timeout = Min(timeout, PUT_OFF_MS);
+	if (wms_ticks_needed() && !OidIsValid(wms_follows))
+		timeout = Min(timeout, WMS_TICK_MS);
 	return wms_runners_next_timer(timeout);
 }
 
@@ -441,6 +443,8 @@ follower_turn(void)
 		tell();
 		wms_follow_told(wms_wal_read_upto(wal));
 	}
+	/* what keeps it from going on does not wake it, and it has no other business */
+	turn.put_off |= !did && wms_follow_goes_on();
 	rest(&turn, did, did);
 }
 
@@ -467,10 +471,10 @@ turn(void)
 		turn.told = true;
 	}
 	trims = wms_trim_queues();
-	again = news || trims || wms_runners_at_hand();
+	again = news || trims || wms_runners_at_hand(wal != NULL && !turn.put_off);
 
 	/* With everything read, new transactions gather for a moment: a turn for each of them would take the writers' processor time. */
-	rest(&turn, news || turn.read || worked || wms_queues_had_rows(), !turn.put_off && (again || (turn.read ? !turn.caught_up : worked)));
+	rest(&turn, news || turn.read || worked || wms_queues_had_rows(), again || (turn.read ? !turn.caught_up : worked));
 }
 
 static void

@@ -993,20 +993,22 @@ wms_runners_work(XLogRecPtr read_upto, bool caught_up)
  * timer.
  */
 static bool
-is_at_hand(const WmsRunner *runner)
+is_at_hand(const WmsRunner *runner, bool reads)
 {
 	if (!wms_runner_runs(runner) || runner->status != WMS_RUNNING || !runner->has_position || runner->flow == NULL)
 		return false;
-	return runner->queue != NIL || runner->behind || (runner->def->reads_queues && !runner->caught_up);
+	return runner->queue != NIL || (runner->behind && reads) || (runner->def->reads_queues && !runner->caught_up);
 }
 
 bool
-wms_runners_at_hand(void)
+wms_runners_at_hand(bool reads)
 {
 	ListCell   *lc;
 
+	if (reads && waiting != NIL)
+		return true;
 	foreach(lc, wms_runners)
-		if (is_at_hand(lfirst(lc)))
+		if (is_at_hand(lfirst(lc), reads))
 			return true;
 	return false;
 }
@@ -1238,6 +1240,12 @@ wms_runners_consumed(XLogRecPtr read_upto)
 	}
 }
 
+static TimestampTz
+not_past(TimestampTz at, TimestampTz now)
+{
+	return at > now ? at : TimestampTzPlusMilliseconds(now, AGAIN_MS);
+}
+
 /*
  * When the stream has something to do though nothing comes; 0: never.  What is due by now became so during the turn, or waits for something else than
  * the clock.
@@ -1251,7 +1259,7 @@ next_timer(const WmsRunner *runner, TimestampTz now)
 	if (runner->away || runner->placeless)
 		return TimestampTzPlusMilliseconds(now, ELSEWHERE_MS);
 	if (runner->status == WMS_BLOCKED)
-		return runner->retry_at;
+		return runner->retry_at == 0 ? 0 : not_past(runner->retry_at, now);
 	if (runner->status != WMS_RUNNING || !wms_flow_has_begun(runner->flow) || runner->queue != NIL || runner->behind)
 		return 0;
 	if (runner->unfired)
@@ -1260,9 +1268,7 @@ next_timer(const WmsRunner *runner, TimestampTz now)
 		at = now;
 	else
 		at = wms_flow_plan(runner->flow)->processing_time ? runner->figures.next_close : wms_flow_next_idle(runner->flow);
-	if (at == 0 || at == WMS_TIME_MAX)
-		return 0;
-	return Max(at, TimestampTzPlusMilliseconds(now, AGAIN_MS));
+	return at == 0 || at == WMS_TIME_MAX ? 0 : not_past(at, now);
 }
 
 long

@@ -23,7 +23,6 @@
 
 #include "worker/worker.h"
 
-#define TICK_MS 1000
 #define TICKS_APART 10000		/* with so many more they are taken half as often */
 
 static List *ticks = NIL;		/* WmsTick *, oldest first, in wms_worker_context */
@@ -87,7 +86,7 @@ wms_next_tick(const WmsSeen *position)
 static bool
 is_due(TimestampTz now)
 {
-	int64		apart = (int64) TICK_MS << Min(list_length(ticks) / TICKS_APART, 20);
+	int64		apart = (int64) WMS_TICK_MS << Min(list_length(ticks) / TICKS_APART, 20);
 
 	return now - last_taken >= apart * 1000;
 }
@@ -183,8 +182,8 @@ forget_old(void)
 }
 
 /* Does a stream that may go on stand still, or has it not caught up yet? */
-static bool
-is_needed(void)
+bool
+wms_ticks_needed(void)
 {
 	ListCell   *lc;
 
@@ -206,7 +205,7 @@ wms_tick(void)
 
 	if (!loaded)
 		load();
-	if (is_due(now) && is_needed())
+	if (is_due(now) && wms_ticks_needed())
 		take_tick(now);
 	else if (ticks != NIL)
 		forget_old();

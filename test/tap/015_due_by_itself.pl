@@ -40,6 +40,12 @@ for my $kind (qw(table queue))
 	is_sql($node, $db, "SELECT n, x FROM by_$kind", '18|1800', "$kind: all good rows are in the result");
 }
 
+# ---- a stream that is made right after its table, with nobody who waits for it
+
+$node->safe_psql($db, q{CREATE TABLE fresh (k int); SELECT wmstream.create_stream('made', 'SELECT k FROM fresh')});
+becomes($node, $db, 'made', 'running', 'a new stream comes to run');
+$node->safe_psql($db, q{SELECT wmstream.drop_stream('made')});
+
 # ---- many batches of a queue, while the WAL that is read says nothing of them
 
 for my $round (1 .. 3)
@@ -66,7 +72,7 @@ is_sql($node, $db, 'SELECT n FROM by_table WHERE k = 3', '4', 'with nothing lost
 # ---- rows that were taken in and wait for their firing are not done, for another worker neither
 
 $node->safe_psql($db, q{CREATE TABLE ticked (ts timestamptz, k int);
-	SELECT wmstream.create_stream('rarely', 'SELECT k, count(*) AS n FROM ticked GROUP BY k', output_mode => 'update', trigger_interval => '8 seconds')});
+	SELECT wmstream.create_stream('rarely', 'SELECT k, count(*) AS n FROM ticked GROUP BY k', output_mode => 'update', trigger_interval => '15 seconds')});
 consumes($node, $db, 'rarely', 'a stream that fires now and then');
 insert_and_wait('INSERT INTO ticked VALUES (now(), 1)', 'rarely', 'it has fired');
 $node->safe_psql($db, q{INSERT INTO ticked VALUES (now(), 1); SELECT wmstream.wait('by_table')});
@@ -75,7 +81,7 @@ my $worker = worker_pid($node, $db);
 $session->query_safe('BEGIN; LOCK TABLE rarely IN SHARE MODE');
 $node->safe_psql($db, "SELECT pg_terminate_backend($worker)");
 new_worker($node, $db, $worker, 'a new worker');
-my (undef, undef, $stderr) = $node->psql($db, q{SELECT wmstream.wait('rarely', '12 seconds')});
+my (undef, undef, $stderr) = $node->psql($db, q{SELECT wmstream.wait('rarely', '18 seconds')});
 like($stderr, qr/timeout while waiting for stream "rarely"/, 'wait does not return before the row is in the result');
 is_sql($node, $db, 'SELECT n FROM rarely', '1', '... where it is not while the result is locked');
 $session->query_safe('COMMIT');
