@@ -1,6 +1,7 @@
 /*
  * base_error.c
- *	  Refusals as values, errors that undo no more than what raised them, how our processes begin a transaction, and the one error that every SQL function may raise.
+ *	  Refusals as values, errors that undo no more than what raised them, how our processes begin a transaction,
+ *	  and the one error that every SQL function may raise.
  *
  * A check returns a WmsRefusal and leaves to its caller whether that becomes an
  * ERROR, a line of explain, or the reason of a failed stream.

@@ -127,8 +127,7 @@ typedef struct FlowAgg
 	FmgrInfo	finalfn;
 	FmgrInfo	serialfn;
 	FmgrInfo	deserialfn;
-	FmgrInfo	combinefn;		/* fn_oid invalid: none */
-	FmgrInfo	revivefn;		/* the same function, for what was deserialised, in the moving form too */
+	FmgrInfo	combinefn;		/* fn_oid invalid: none; in the moving form only where states are serialised, for what comes back */
 	FunctionCallInfo trans_call;
 	FunctionCallInfo inverse_call;
 	FunctionCallInfo final_call;

@@ -63,7 +63,7 @@ static bool
 all_combine(FlowOp *op)
 {
 	for (int i = 0; i < op->nfast; i++)
-		if (!OidIsValid(op->fast[i].combinefn.fn_oid))
+		if (!OidIsValid(op->fast[i].combinefn.fn_oid) || OidIsValid(op->fast[i].inversefn.fn_oid))
 			return false;
 	return !op->has_kept;
 }

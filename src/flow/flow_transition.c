@@ -108,15 +108,15 @@ prepare_transitions(FlowOp *op, FlowAgg *agg, const AggForm *parts, Oid *argtype
 
 /* As a transition function whose input is a state. */
 static void
-prepare_combine(FlowAgg *agg, Oid combinefn, FmgrInfo *fn)
+prepare_combine(FlowAgg *agg, Oid combinefn)
 {
 	Oid			input = agg->transtype;
 	Expr	   *expr,
 			   *inverse;
 
 	build_aggregate_transfn_expr(&input, 1, 0, false, agg->transtype, agg->aggref->inputcollid, combinefn, InvalidOid, &expr, &inverse);
-	fmgr_info(combinefn, fn);
-	fmgr_info_set_expr((Node *) expr, fn);
+	fmgr_info(combinefn, &agg->combinefn);
+	fmgr_info_set_expr((Node *) expr, &agg->combinefn);
 }
 
 static void
@@ -137,12 +137,11 @@ prepare_functions(FlowOp *op, FlowAgg *agg, Form_pg_aggregate form, const AggFor
 		fmgr_info_set_expr((Node *) expr, &agg->finalfn);
 		agg->final_call = make_call(&agg->finalfn, agg->nfinal, aggref->inputcollid, op->flow);
 	}
-	if (OidIsValid(form->aggcombinefn) && !OidIsValid(parts->inversefn))
-		prepare_combine(agg, form->aggcombinefn, &agg->combinefn);
+	/* one that is internal is of the same kind in both forms */
+	if (OidIsValid(form->aggcombinefn) && (agg->internal || !OidIsValid(parts->inversefn)))
+		prepare_combine(agg, form->aggcombinefn);
 	if (agg->internal)
 	{
-		if (OidIsValid(form->aggcombinefn))
-			prepare_combine(agg, form->aggcombinefn, &agg->revivefn);
 		build_aggregate_serialfn_expr(form->aggserialfn, &expr);
 		fmgr_info(form->aggserialfn, &agg->serialfn);
 		fmgr_info_set_expr((Node *) expr, &agg->serialfn);
@@ -329,20 +328,18 @@ deserialize(FlowOp *op, FlowAgg *agg, Datum value)
 	return convert_state(op, &agg->deserialfn, 2, PointerGetDatum(PG_DETOAST_DATUM_COPY(value)));
 }
 
-/* Combined with no state; 0: there is no such thing. */
-static Datum
-combine_with_none(FlowOp *op, FlowAgg *agg, Datum state)
+static NullableDatum
+call_combine(FlowOp *op, FlowAgg *agg, NullableDatum into, NullableDatum from)
 {
 	LOCAL_FCINFO(call, 2);
-	Datum		combined;
+	NullableDatum combined;
 
-	InitFunctionCallInfoData(*call, &agg->revivefn, 2, agg->aggref->inputcollid, (Node *) op->flow->agg, NULL);
-	call->args[0].value = (Datum) 0;
-	call->args[0].isnull = true;
-	call->args[1].value = state;
-	call->args[1].isnull = false;
-	combined = FunctionCallInvoke(call);
-	return call->isnull ? (Datum) 0 : combined;
+	InitFunctionCallInfoData(*call, &agg->combinefn, 2, agg->aggref->inputcollid, (Node *) op->flow->agg, NULL);
+	call->args[0] = into;
+	call->args[1] = from;
+	combined.value = FunctionCallInvoke(call);
+	combined.isnull = call->isnull;
+	return combined;
 }
 
 /*
@@ -354,16 +351,17 @@ static Datum
 deserialize_state(FlowOp *op, FlowAgg *agg, Datum value)
 {
 	MemoryContext old = MemoryContextSwitchTo(op->flow->revive_memory);
-	Datum		state = (Datum) 0;
+	NullableDatum none = {.isnull = true};
+	NullableDatum state = none;
 
-	if (OidIsValid(agg->revivefn.fn_oid) && !agg->revivefn.fn_strict)
-		state = combine_with_none(op, agg, deserialize(op, agg, value));
+	if (OidIsValid(agg->combinefn.fn_oid) && !agg->combinefn.fn_strict)
+		state = call_combine(op, agg, none, (NullableDatum) {.value = deserialize(op, agg, value)});
 	MemoryContextSwitchTo(state_context(op));
-	if (state == (Datum) 0)
-		state = deserialize(op, agg, value);
+	if (state.isnull)
+		state.value = deserialize(op, agg, value);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(op->flow->revive_memory);
-	return state;
+	return state.value;
 }
 
 /* The counts at the end of a value. */
@@ -719,8 +717,7 @@ wms_flow_states_retract(FlowOp *op, FlowState *states, TupleTableSlot *slot)
 static void
 combine(FlowOp *op, FlowAgg *agg, FlowState *into, FlowState *from)
 {
-	LOCAL_FCINFO(call, 2);
-	Datum		value;
+	NullableDatum combined;
 
 	/*
 	 * Two states that are NULL stay that: nothing came into either, or nothing but what left it NULL.  A combine function that is not strict
@@ -735,21 +732,17 @@ combine(FlowOp *op, FlowAgg *agg, FlowState *into, FlowState *from)
 		into->no_value = false;
 		return;
 	}
-	InitFunctionCallInfoData(*call, &agg->combinefn, 2, agg->aggref->inputcollid, (Node *) op->flow->agg, NULL);
-	call->args[0].value = into->value;
-	call->args[0].isnull = into->isnull;
-	call->args[1].value = from->value;
-	call->args[1].isnull = from->isnull;
-	value = FunctionCallInvoke(call);
+	combined = call_combine(op, agg, (NullableDatum) {.value = into->value,.isnull = into->isnull},
+							(NullableDatum) {.value = from->value,.isnull = from->isnull});
 	if (!from->no_value)
 		into->no_value = false;
 	if (agg->transbyval)
 	{
-		into->value = value;
-		into->isnull = call->isnull;
+		into->value = combined.value;
+		into->isnull = combined.isnull;
 	}
-	else if (DatumGetPointer(value) != DatumGetPointer(into->value) || call->isnull != into->isnull)
-		replace_state(op, agg, into, value, call->isnull);
+	else if (DatumGetPointer(combined.value) != DatumGetPointer(into->value) || combined.isnull != into->isnull)
+		replace_state(op, agg, into, combined.value, combined.isnull);
 }
 
 /* Two groups become one: from's states go into into's. */

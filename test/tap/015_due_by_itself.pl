@@ -7,7 +7,6 @@ use warnings;
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
 use Test::More;
-use Time::HiRes qw(time);
 use WmsTap;
 
 my ($db, $other) = qw(db other);
@@ -19,7 +18,7 @@ make_database($node, $db);
 sub insert_and_wait
 {
 	my ($statement, $stream, $name) = @_;
-	my ($ret, undef, $stderr) = $node->psql($db, "$statement; SELECT wmstream.wait('$stream', '$patience')");
+	my (undef, undef, $stderr) = $node->psql($db, "$statement; SELECT wmstream.wait('$stream', '$patience')");
 
 	is($stderr, '', $name);
 	return;
