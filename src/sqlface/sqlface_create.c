@@ -334,7 +334,7 @@ make_slot_first(Creation *creation)
 	if (refused)
 		ReThrowError(refused);
 	if (creation->target && !creation->def.reads_queues)
-		wms_face_need_worker(false);
+		wms_face_need_slot(false);
 }
 
 /* ---------------------------------------------------------------- writing */
@@ -410,8 +410,10 @@ wms_sql_create_stream(PG_FUNCTION_ARGS)
 	analyse(creation);
 	tell(creation);
 	check_room();
-	wms_face_need_worker(creation->def.reads_queues);
+	wms_face_need_slot(creation->def.reads_queues);
 	define(creation);
+	/* last: whoever puts the mark holds up all others that want one */
+	wms_mark_database(true);
 	PG_RETURN_OID(creation->def.stream);
 }
 

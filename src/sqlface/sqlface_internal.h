@@ -22,7 +22,12 @@ extern bool wms_face_may_see(const WmsStreamDef *def);
 /* Counts a command and writes the row; the worker learns of it at commit. */
 extern void wms_face_command(WmsStreamDef *def);
 
-/* What a worker of this database needs: its mark and, but for streams of queues, its slot, made if it is missing; before the transaction's first write. */
+/*
+ * From here to the end of the transaction the database keeps its slot and its mark, though no stream shows yet that they are wanted.  The slot is made
+ * if it is missing, but not for streams of queues; before the transaction's first write.
+ */
+extern void wms_face_need_slot(bool only_queues);
+/* All that a worker of this database needs: that, and the mark. */
 extern void wms_face_need_worker(bool only_queues);
 
 typedef struct WmsFaceOwner		/* what to go back to */
@@ -52,10 +57,10 @@ extern void wms_face_check_options(const WmsStreamDef *def);
 /* Sets one option of an existing stream from text; NULL: its default.  Makes what the new value needs. */
 extern void wms_face_set_option(WmsStreamDef *def, const char *option, const char *value);
 
-/* ---- sqlface_query.c: a definition's text as a tree */
-
 /* Names of the streams that take rows of this one's result as they were written first, for a message; NULL: none. */
 extern char *wms_face_readers(const WmsStreamDef *def);
+
+/* ---- sqlface_query.c: a definition's text as a tree */
 
 /* Exactly one SELECT, analysed as the caller in the caller's search_path.  Errors point into text. */
 extern Query *wms_face_query(const char *text);

@@ -93,12 +93,17 @@ give_up_streams_without_slot(void)
 }
 
 void
-wms_face_need_worker(bool only_queues)
+wms_face_need_slot(bool only_queues)
 {
-	/* Until the transaction ends slot and mark stay, though no stream shows yet that they are wanted. */
 	wms_creation_lock_share();
 	if (!only_queues && !wms_slot_exists(MyDatabaseId) && wms_slot_create())
 		give_up_streams_without_slot();
+}
+
+void
+wms_face_need_worker(bool only_queues)
+{
+	wms_face_need_slot(only_queues);
 	/* Only after the slot, which only a transaction that has not written can make. */
 	wms_mark_database(true);
 }
