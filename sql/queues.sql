@@ -164,6 +164,8 @@ SELECT wmstream.pause('with_xid');
 INSERT INTO events (ts, k) VALUES ('2024-01-02 12:00+00', 'kept for one');
 SELECT wmstream.wait(stream) FROM wmstream.streams WHERE status <> 'paused';
 SELECT count(*) FROM events;
+-- it holds no WAL, though the database has a slot
+SELECT retained_wal_bytes, slot IS NOT NULL AS has_slot FROM wmstream.streams WHERE stream = 'with_xid'::regclass;
 SELECT wmstream.resume('with_xid');
 SELECT wmstream.wait('with_xid');
 SELECT trimmed('events', 0);

@@ -91,6 +91,12 @@ SELECT input_rows, output_rows FROM wmstream.stat_operators WHERE stream = 'runn
 SELECT wmstream.pause('running');
 DO $$ BEGIN WHILE (SELECT status FROM wmstream.streams WHERE stream = 'running'::regclass) <> 'paused' OR (SELECT state_bytes > 0 FROM wmstream.stat_streams WHERE stream = 'running'::regclass) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$;
 SELECT s.state_bytes, o.state_bytes, o.input_rows, o.output_rows FROM wmstream.stat_operators AS o JOIN wmstream.stat_streams AS s USING (stream) WHERE stream = 'running'::regclass;
+-- what stands still holds WAL and is behind
+INSERT INTO a VALUES ('2024-01-02 11:06+00', 3, 8);
+SELECT wmstream.wait('hourly');
+SELECT status, retained_wal_bytes BETWEEN 1 AND 1e9 AS holds, catalog_xmin_age BETWEEN 0 AND 1e6 AS has_age, lag_bytes > 0 AS behind, lag_seconds BETWEEN 0.000001 AND 3600 AS old
+FROM wmstream.streams JOIN wmstream.stat_streams USING (stream) WHERE stream = 'running'::regclass;
+SELECT source, last_seen_at BETWEEN now() - interval '1 hour' AND clock_timestamp() AS seen FROM wmstream.stat_sources WHERE stream = 'hourly'::regclass;
 SELECT wmstream.resume('running');
 SELECT wait_all();
 SELECT state_bytes > 0 AS has_bytes, input_rows, output_rows, state_rows FROM wmstream.stat_operators WHERE stream = 'running'::regclass;

@@ -150,13 +150,6 @@ put_row(FunctionCallInfo fcinfo, ViewRow *row)
 /* ---------------------------------------------------------------- what is known of a stream */
 
 static bool
-may_see(const WmsStreamDef *def)
-{
-	return has_privs_of_role(GetUserId(), ROLE_PG_MONITOR) ||
-		(OidIsValid(def->owner) && has_privs_of_role(GetUserId(), def->owner));
-}
-
-static bool
 database_has_worker(void)
 {
 	WmsSharedWorker *worker;
@@ -188,7 +181,7 @@ look_at(const WmsStreamDef *def, LiveStream *live)
 	WmsSharedStream *slot = wms_stream_slot(def->stream, false);
 
 	memset(live, 0, sizeof(*live));
-	live->visible = may_see(def);
+	live->visible = wms_face_may_see(def);
 	live->has_worker = database_has_worker();
 	live->in_shared = slot != NULL && !def->foreign;
 	if (!live->in_shared)
@@ -386,8 +379,7 @@ static void
 add_holdings(ViewRow *row, const WmsStreamDef *def, const LiveStream *live, const SlotFacts *slot)
 {
 	bool		known = live->known && live->upto != InvalidXLogRecPtr;
-	bool		holds = slot->name != NULL && def->status != WMS_NEEDS_RESYNC && def->status != WMS_RESTORED;
-	int64		bytes = holds ? bytes_behind(live, end_of_wal()) : 0;
+	int64		bytes = slot->name != NULL ? bytes_held(def, live) : 0;
 	bool		has_xmin = slot->name != NULL && TransactionIdIsNormal(slot->catalog_xmin);
 	int32		xmin_age = has_xmin ? (int32) (ReadNextTransactionId() - slot->catalog_xmin) : 0;
 
