@@ -3,6 +3,7 @@
  *	  From the query tree of a definition to the plan of a stream, or a refusal.
  *
  * analyze_query.c    rewriting, the walk over query levels, cutting out operators
+ * analyze_tree.c     query trees: finding, replacing and moving parts of them
  * analyze_source.c   stream sources, watermark() calls, permissions
  * analyze_time.c     where an expression's event time or window comes from
  * analyze_group.c    a GROUP BY level as an operator
@@ -14,6 +15,7 @@
  * analyze_refuse.c   one short function per reason to say no
  * analyze_place.c    where in the definition's text its parts stand
  * analyze_explain.c  the plan as text
+ * analyze_fingerprint.c  what state that was written under a plan depends on
  *
  * How a query is cut.  The rewritten tree is walked from the inside out.  Each place
  * where wmstream must hold state (or judge times) is cut out and replaced, in place, by a
@@ -180,7 +182,6 @@ typedef struct WmsStreamPlan
 	bool		retract;		/* changed rows are taken back */
 	int			top_op;			/* operator whose groups the result shows; -1: none */
 	List	   *key_columns;	/* result columns that make the key; NIL: keys not all shown, or none */
-	bool		all_keys_shown;
 	bool		key_not_null;
 	WmsShownTime shown_time;	/* how the result tells the time of its rows */
 	Query	   *shown_query;	/* from wms_op_<top>: only the key columns in result order, without HAVING: rows to take away in update mode.

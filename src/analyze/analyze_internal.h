@@ -177,7 +177,6 @@ extern AnTime wms_an_time(Analysis *a, Query *query, Node *expr);
 extern WmsFunction wms_an_call(Node *expr);
 extern bool wms_an_is_now(Node *expr);
 extern void wms_an_check_call(Analysis *a, FuncExpr *call);
-extern void wms_an_spec(const FuncExpr *call, WmsWindowSpec *spec);
 extern FuncExpr *wms_an_function_rte_call(const RangeTblEntry *rte);
 extern bool wms_an_not_null(Analysis *a, Query *query, Node *expr);
 extern Node *wms_an_bound(Node *range, bool upper, Oid time_type);
@@ -185,7 +184,6 @@ extern Node *wms_an_shifted(Node *time, Oid time_type, int64 us);
 extern Node *wms_an_window_of_bound(Node *bound, const AnTime *time);
 extern Node *wms_an_event_of(Node *argument, Oid time_type);
 extern Node *wms_an_range(Node *lower, Node *upper, Oid time_type);
-extern Oid	wms_an_range_type(Oid time_type);
 extern bool wms_an_same_window(const WmsWindowSpec *a, const WmsWindowSpec *b);
 extern Node *wms_an_pushed_down(Node *expr, int rtindex, const Query *sub);
 

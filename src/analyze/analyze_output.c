@@ -245,7 +245,6 @@ set_key(Output *out)
 	}
 	list_sort(columns, list_int_cmp);
 	plan->key_columns = columns;
-	plan->all_keys_shown = true;
 	plan->key_not_null = not_null && columns != NIL;
 	return NULL;
 }

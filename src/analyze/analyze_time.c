@@ -84,8 +84,8 @@ read_spec(const FuncExpr *call, WmsWindowSpec *spec)
 }
 
 /* The window of a call that was checked. */
-void
-wms_an_spec(const FuncExpr *call, WmsWindowSpec *spec)
+static void
+spec_of(const FuncExpr *call, WmsWindowSpec *spec)
 {
 	if (read_spec(call, spec) != NULL)
 		elog(ERROR, "window call was not checked");
@@ -177,8 +177,8 @@ wms_an_is_now(Node *expr)
 
 /* ---------------------------------------------------------------- expressions about windows */
 
-Oid
-wms_an_range_type(Oid time_type)
+static Oid
+range_type(Oid time_type)
 {
 	return time_type == TIMESTAMPOID ? TSRANGEOID : TSTZRANGEOID;
 }
@@ -236,7 +236,7 @@ wms_an_range(Node *lower, Node *upper, Oid time_type)
 {
 	Oid			funcid = time_type == TIMESTAMPOID ? F_TSRANGE_TIMESTAMP_TIMESTAMP : F_TSTZRANGE_TIMESTAMPTZ_TIMESTAMPTZ;
 
-	return (Node *) makeFuncExpr(funcid, wms_an_range_type(time_type), list_make2(lower, upper), InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
+	return (Node *) makeFuncExpr(funcid, range_type(time_type), list_make2(lower, upper), InvalidOid, InvalidOid, COERCE_EXPLICIT_CALL);
 }
 
 /* ---------------------------------------------------------------- following an expression */
@@ -390,7 +390,7 @@ time_of_call(Analysis *a, Query *query, FuncExpr *call)
 	time.kind = AN_WINDOW;
 	/* what was finished when the lower window closed goes into a window that is not */
 	time.finished = false;
-	wms_an_spec(call, &time.window);
+	spec_of(call, &time.window);
 	return time;
 }
 

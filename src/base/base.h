@@ -312,7 +312,6 @@ extern uint64 wms_query_run(WmsQuery *q, DestReceiver *dest);
 /* A receiver that calls fn for each row; slot valid during the call only. */
 typedef void (*WmsRowFn) (TupleTableSlot *slot, void *arg);
 extern DestReceiver *wms_dest_call(WmsRowFn fn, void *arg);
-extern DestReceiver *wms_dest_store(Tuplestorestate *store);
 
 /*
  * Watching what plans depend on: stale is set when one of relids changed, or any function or role did.
@@ -343,7 +342,6 @@ typedef struct WmsSeen
 extern WmsSeen *wms_seen_make(uint64 xmax, uint32 room);
 extern WmsSeen *wms_seen_copy(const WmsSeen *seen);
 extern bool wms_seen_running(const WmsSeen *seen, uint64 xid);	/* is it one of xip? */
-extern bool wms_seen_equal(const WmsSeen *a, const WmsSeen *b);
 struct SnapshotData;
 extern WmsSeen *wms_seen_of_snapshot(struct SnapshotData *snapshot);
 /* And the transaction that took the snapshot. */

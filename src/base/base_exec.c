@@ -239,18 +239,6 @@ wms_dest_call(WmsRowFn fn, void *arg)
 	return &receiver->pub;
 }
 
-static void
-store_row(TupleTableSlot *slot, void *arg)
-{
-	tuplestore_puttupleslot((Tuplestorestate *) arg, slot);
-}
-
-DestReceiver *
-wms_dest_store(Tuplestorestate *store)
-{
-	return wms_dest_call(store_row, store);
-}
-
 /* ---------------------------------------------------------------- watching */
 
 static void

@@ -56,12 +56,6 @@ wms_seen_running(const WmsSeen *seen, uint64 xid)
 	return seen->nxip > 0 && bsearch(&xid, seen->xip, seen->nxip, sizeof(uint64), compare_xids) != NULL;
 }
 
-bool
-wms_seen_equal(const WmsSeen *a, const WmsSeen *b)
-{
-	return a->xmax == b->xmax && a->nxip == b->nxip && memcmp(a->xip, b->xip, sizeof(uint64) * a->nxip) == 0;
-}
-
 /* An xid that was assigned not long ago. */
 static uint64
 widen(TransactionId xid, FullTransactionId next)

@@ -5,6 +5,7 @@
  * flow_build.c      from WmsStreamPlan to running operators
  * flow_source.c     watermark operator: event times, rows without one, source maxima; raw and direct feeds
  * flow_vector.c     direct feeds, many rows at a time
+ * flow_ahead.c      rows that wait for the memory they will touch
  * flow_shape.c      rows that were written in another layout than the table has now
  * flow_change.c     rows of sources that were changed or deleted: an error, or taken back
  * flow_group.c      operators that collect rows into groups: windows, late tests
@@ -12,7 +13,9 @@
  * flow_session.c    aggregates over session windows
  * flow_dedup.c      DISTINCT
  * flow_join.c       joins of two streams
+ * flow_due.c        which rows leave an outer join next
  * flow_transition.c aggregate states on the fast path
+ * flow_pane.c       sliding and cumulating windows that share panes
  * flow_emit.c       finished groups become rows; aggregates with kept arguments are run
  * flow_fire.c       W advances, everything closes, the result is written
  * flow_read.c       open windows for readers

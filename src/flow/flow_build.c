@@ -267,8 +267,8 @@ plan_query(WmsFlow *flow, WmsQuery *q)
 	flow->watch.relids = list_concat_unique_oid(flow->watch.relids, wms_query_relids(q));
 }
 
-void
-wms_flow_plan_queries(WmsFlow *flow)
+static void
+plan_queries(WmsFlow *flow)
 {
 	for (int i = 0; i < flow->plan->nsources; i++)
 		plan_query(flow, flow->sources[i].below);
@@ -406,7 +406,7 @@ wms_flow_build(const WmsStreamDef *def, MemoryContext parent)
 		flow->shown = wms_query_make(flow->plan->shown_query, flow->env);
 	if (wms_flow_replaces(flow))
 		note_readers(flow, flow->shown);
-	wms_flow_plan_queries(flow);
+	plan_queries(flow);
 	flow->sink = wms_sink_open(flow->def, flow->plan->result_desc, flow->plan->key_columns, window_column(flow->plan));
 	if (def->fill == WMS_FILL_RESYNC && def->fill_since != WMS_TIME_MIN)
 		wms_sink_keep_before(flow->sink, &flow->plan->shown_time, def->fill_since);

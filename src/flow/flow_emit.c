@@ -57,8 +57,8 @@ make_range_shown(FlowOp *op, const WmsBucketKey *bucket)
 }
 
 /* The window of a bucket as the key column shows it.  Stays until another one is asked for. */
-Datum
-wms_flow_window_datum(FlowOp *op, const WmsBucketKey *bucket)
+static Datum
+window_datum(FlowOp *op, const WmsBucketKey *bucket)
 {
 	if (op->range == NULL)
 		return TimestampTzGetDatum(bucket->start);
@@ -78,7 +78,7 @@ wms_flow_put_values(FlowOp *op, const WmsBucketKey *window, const Datum *values,
 	memcpy(out->tts_isnull, isnull, sizeof(bool) * natts);
 	if (window)
 	{
-		out->tts_values[op->plan->window_key] = wms_flow_window_datum(op, window);
+		out->tts_values[op->plan->window_key] = window_datum(op, window);
 		out->tts_isnull[op->plan->window_key] = false;
 	}
 	ExecStoreVirtualTuple(out);
@@ -203,7 +203,7 @@ wms_flow_emit_keys(FlowOp *op, WmsEntry *entry, Datum *values, bool *isnull)
 	}
 	if (window >= 0)
 	{
-		values[window] = wms_flow_window_datum(op, &entry->bucket);
+		values[window] = window_datum(op, &entry->bucket);
 		isnull[window] = false;
 	}
 }

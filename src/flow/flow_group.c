@@ -171,8 +171,8 @@ wms_flow_keep_row(FlowOp *op, WmsEntry *entry, TupleTableSlot *slot, bool retrac
 }
 
 /* The source row that a row of the operator's input stands for; NULL: none. */
-FlowRow *
-wms_flow_source_row(FlowOp *op, int side, TupleTableSlot *slot)
+static FlowRow *
+source_row(FlowOp *op, int side, TupleTableSlot *slot)
 {
 	int			column = op->inputs[side]->plan->ord_column;
 
@@ -186,7 +186,7 @@ wms_flow_source_row(FlowOp *op, int side, TupleTableSlot *slot)
 void
 wms_flow_mark_row(FlowOp *op, int side, TupleTableSlot *slot, uint8 mark)
 {
-	FlowRow    *row = wms_flow_source_row(op, side, slot);
+	FlowRow    *row = source_row(op, side, slot);
 
 	op->row_marks |= mark;
 	if (row)
@@ -204,7 +204,7 @@ wms_flow_came_late(FlowOp *op, WmsTime end)
 static bool
 is_taken_back(FlowOp *op, TupleTableSlot *slot)
 {
-	FlowRow    *row = op->retracts ? wms_flow_source_row(op, 0, slot) : NULL;
+	FlowRow    *row = op->retracts ? source_row(op, 0, slot) : NULL;
 
 	return row && row->retract;
 }

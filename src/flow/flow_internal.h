@@ -285,7 +285,6 @@ struct WmsFlow
 	Tuplestorestate *result;	/* finished rows of this batch, the sink's */
 	int64		nresult;
 	bool		fired;
-	bool		reads_rows;		/* a source had rows in this batch */
 	bool		source_had_rows[WMS_MAX_SOURCES];
 	bool		pending_unknown;	/* entries of former batches may wait for a firing */
 	TimestampTz source_seen_at[WMS_MAX_SOURCES];
@@ -324,13 +323,11 @@ extern WmsTime wms_flow_op_watermark(const FlowOp *op, WmsTime w);
 extern void wms_flow_key_prepare(FlowOp *op);
 extern uint32 wms_flow_pack_key(FlowOp *op, TupleTableSlot *slot);
 extern int	wms_flow_pack_rows(FlowOp *op, const FlowRows *rows, FlowKeys *keys, int bytes);
-extern uint32 wms_flow_pack_keys(FlowOp *op, const Datum *values, const bool *isnull, StringInfo into);
 
 extern bool wms_flow_ready_window(FlowOp *op, Datum value, bool isnull, WmsWindow *window);
 extern void wms_flow_mark_row(FlowOp *op, int side, TupleTableSlot *slot, uint8 mark);
 extern bool wms_flow_gone(FlowOp *op, WmsTime end);
 
-extern FlowRow *wms_flow_source_row(FlowOp *op, int side, TupleTableSlot *slot);
 extern bool wms_flow_came_late(FlowOp *op, WmsTime end);
 extern void wms_flow_keep_values(FlowOp *op, WmsEntry *entry, const Datum *values, const bool *isnull, bool retract);
 extern void wms_flow_keep_row(FlowOp *op, WmsEntry *entry, TupleTableSlot *slot, bool retract);
@@ -434,7 +431,6 @@ extern void wms_flow_emit_begin(FlowOp *op);
 extern bool wms_flow_emit_entry(FlowOp *op, WmsEntry *entry, WmsFlowKept kept);
 /* One session of a key: entry's bucket says its window, its work the states. */
 extern void wms_flow_put_values(FlowOp *op, const WmsBucketKey *window, const Datum *values, const bool *isnull);
-extern Datum wms_flow_window_datum(FlowOp *op, const WmsBucketKey *bucket);
 extern void wms_flow_emit_keys(FlowOp *op, WmsEntry *entry, Datum *values, bool *isnull);
 extern void wms_flow_emit_end(FlowOp *op);
 extern void wms_flow_emit_global(FlowOp *op);
@@ -451,8 +447,5 @@ extern double wms_flow_clock_seconds(const instr_time *clock);
 extern void wms_flow_count_row(FlowOp *op);
 extern double wms_flow_fed_share(const WmsFlow *flow, double seconds);
 extern void wms_flow_op_figures(FlowOp *op, double fed_share, WmsOpFigures *figures);
-
-/* flow_build.c */
-extern void wms_flow_plan_queries(WmsFlow *flow);
 
 #endif							/* WMS_FLOW_INTERNAL_H */

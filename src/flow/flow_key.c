@@ -187,8 +187,8 @@ pack_plain(FlowOp *op, const Datum *values, const bool *isnull, StringInfo into,
 }
 
 /* Appends the packed keys, at a MAXALIGNed place, to into; the hash of them. */
-uint32
-wms_flow_pack_keys(FlowOp *op, const Datum *values, const bool *isnull, StringInfo into)
+static uint32
+pack_keys(FlowOp *op, const Datum *values, const bool *isnull, StringInfo into)
 {
 	int			start = into->len;
 	uint32		hash = 0;
@@ -261,7 +261,7 @@ pack_one(FlowOp *op, const FlowRows *rows, int i, FlowKeys *keys)
 		op->key_isnull[key] = rows->isnull[from];
 	}
 	keys->at[i] = keys->bytes.len;
-	keys->hash[i] = wms_flow_pack_keys(op, op->key_values, op->key_isnull, &keys->bytes);
+	keys->hash[i] = pack_keys(op, op->key_values, op->key_isnull, &keys->bytes);
 	keys->len[i] = keys->bytes.len - keys->at[i];
 	enlargeStringInfo(&keys->bytes, MAXIMUM_ALIGNOF);
 	keys->bytes.len = MAXALIGN(keys->bytes.len);
@@ -293,5 +293,5 @@ wms_flow_pack_key(FlowOp *op, TupleTableSlot *slot)
 		op->key_isnull[i] = slot->tts_isnull[op->key_columns[i]];
 	}
 	resetStringInfo(&op->key);
-	return wms_flow_pack_keys(op, op->key_values, op->key_isnull, &op->key);
+	return pack_keys(op, op->key_values, op->key_isnull, &op->key);
 }

@@ -18,7 +18,7 @@
  *
  * All that a flow does with a row is the same as row by row (flow_source.c, flow_group.c), which is the slow twin, and what is done:
  *
- *	 in flows with a planned input, or operators other than plain groups, or inputs that are the result itself
+ *	 in flows with a planned input, that take rows back, or with operators other than plain groups, or inputs that are the result itself
  *	 for all other changes than inserts: the vectors are emptied first, so that order is kept
  *	 while a failed row is looked for, and for one that is left out: so an error in a vector, which is of some row in it, comes again in the
  *	 row's own turn

@@ -6,8 +6,8 @@
  * sink_bulk.c    insert into plain tables, many rows at a time
  * sink_late.c    late table
  *
- * Everything runs as the stream's owner, inside the stream's transaction, through the executor: constraints, triggers, partitions,
- * defaults and privileges are Postgres's business.
+ * Everything runs as the stream's owner, inside the stream's transaction, by ordinary statements, or as COPY does it where the table is plain: constraints,
+ * triggers, partitions, defaults and privileges are Postgres's business.
  */
 #ifndef WMS_SINK_H
 #define WMS_SINK_H
@@ -30,7 +30,6 @@ extern int64 wms_sink_clear(WmsSink *sink, const WmsShownTime *shown, WmsTime si
 extern Tuplestorestate *wms_sink_rows(WmsSink *sink);
 /* The store for keys (key columns in order of key_columns) of groups touched by this firing: rows of them that are not among the rows are taken away. */
 extern Tuplestorestate *wms_sink_touched(WmsSink *sink);
-extern TupleDesc wms_sink_touched_desc(WmsSink *sink);
 extern char *wms_time_literal(WmsTime time, bool tz);	/* as an expression of SQL, of type timestamptz or timestamp */
 /* Writes it all; returns rows inserted, updated or deleted. */
 extern int64 wms_sink_insert(WmsSink *sink);	/* append */

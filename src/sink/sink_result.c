@@ -408,12 +408,6 @@ wms_sink_touched(WmsSink *sink)
 	return wms_rowset_begin(sink->touched);
 }
 
-TupleDesc
-wms_sink_touched_desc(WmsSink *sink)
-{
-	return sink->touched->desc;
-}
-
 void
 wms_sink_end(WmsSink *sink)
 {

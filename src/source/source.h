@@ -39,12 +39,8 @@
 typedef struct WmsRowShape
 {
 	Oid			relid;			/* the table; for rows of a leaf partition the wanted table above it */
-	uint32		signature;		/* wms_row_signature(desc) */
 	TupleDesc	desc;			/* with constraints, so that missing values are known (a partitioned table has none) */
 } WmsRowShape;
-
-/* Hash over number, type, length and alignment of all attributes, dropped ones too. */
-extern uint32 wms_row_signature(TupleDesc desc);
 
 typedef enum WmsChangeKind
 {
@@ -122,9 +118,6 @@ typedef struct WmsSlotInfo
 {
 	WmsSlotState state;
 	int			active_pid;		/* 0: none */
-	XLogRecPtr	restart_lsn;	/* WAL is kept from here */
-	XLogRecPtr	confirmed;		/* the earliest start for wms_wal_open */
-	TransactionId catalog_xmin;
 } WmsSlotInfo;
 
 /* Where the slot that this process holds was made; InvalidXLogRecPtr: not known. */
@@ -313,7 +306,6 @@ extern double wms_source_estimate(Oid relid);
 extern WmsFillRows *wms_fill_read(const WmsFillReader *reader, List *relids, MemoryContext parent);
 /* The next rows; they stay with rows, which must live longer than the batch.  NULL: that was all. */
 extern WmsBatch *wms_fill_next(WmsFillRows *rows, int64 max_rows);
-extern void wms_fill_free(WmsFillRows *rows);
 extern const WmsFilled *wms_fill_filled(const WmsFillRows *rows);
 extern const WmsSeen *wms_fill_seen(const WmsFillRows *rows);	/* position in queues after them */
 extern int64 wms_fill_count(const WmsFillRows *rows);

@@ -6,7 +6,7 @@
  * they lie in.  Transactions that came whole share one store, one part each; one that was streamed while it was open has a store of
  * its own, and several parts where subtransactions between them were rolled back.
  *
- * Filled by source_callbacks.c or source_queue.c, complete when wms_wal_next or wms_queue_read returns it, constant from then on but for the reading position, the
+ * Filled by source_callbacks.c, source_queue.c or source_fill.c, complete when wms_wal_next, wms_queue_read or wms_fill_next returns it, constant from then on but for the reading position, the
  * count of references, and bundles of its rows (source_bundle.c), which come and go.  Each batch has a memory context of its own below wms_worker_context, deleted with the last reference.
  * Single-threaded like everything here: one reader at a time.
  */

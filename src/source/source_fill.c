@@ -304,7 +304,7 @@ wms_fill_read(const WmsFillReader *reader, List *relids, MemoryContext parent)
 	MemoryContextSwitchTo(old);
 	if (!reading->stopped)
 		return rows;
-	wms_fill_free(rows);
+	MemoryContextDelete(rows->context);
 	return NULL;
 }
 
@@ -351,12 +351,6 @@ wms_fill_next(WmsFillRows *rows, int64 max_rows)
 	wms_batch_put_rows(batch, rows->stage, from, rows->offset, n, rows->filled->from);
 	wms_batch_complete(batch, rows->filled->from, rows->filled->from);
 	return batch;
-}
-
-void
-wms_fill_free(WmsFillRows *rows)
-{
-	MemoryContextDelete(rows->context);
 }
 
 const WmsFilled *

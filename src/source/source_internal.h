@@ -58,8 +58,6 @@ extern const WmsRecord *wms_stage_read(WmsStage *stage, uint64 *offset);
 #define WmsRecordNew(record) ((char *) (record) + MAXALIGN(sizeof(WmsRecord)))
 #define WmsRecordOld(record) (WmsRecordNew(record) + MAXALIGN((record)->new_len))
 extern bool wms_stage_in_memory(const WmsStage *stage);
-/* Memory held by all stores of this process, in bytes. */
-extern Size wms_stage_memory_used(void);
 
 /* ---------------------------------------------------------------- source_batch.c */
 

@@ -45,22 +45,6 @@ typedef struct ShapeEntry
 static MemoryContext shape_context = NULL;
 static HTAB *shapes = NULL;
 
-uint32
-wms_row_signature(TupleDesc desc)
-{
-	uint32		hash = hash_bytes_uint32((uint32) desc->natts);
-
-	for (int i = 0; i < desc->natts; i++)
-	{
-		Form_pg_attribute att = TupleDescAttr(desc, i);
-
-		hash = hash_combine(hash, hash_bytes_uint32(att->attisdropped ? InvalidOid : att->atttypid));
-		hash = hash_combine(hash, hash_bytes_uint32((uint32) att->attlen));
-		hash = hash_combine(hash, hash_bytes_uint32((uint32) att->attalign));
-	}
-	return hash;
-}
-
 /* The value that rows written before the column was added have; NULL: none. */
 static AttrMissing *
 missing_value(TupleDesc desc, int i)
@@ -148,7 +132,6 @@ wms_shape_get(Oid relid, TupleDesc desc, bool partitioned)
 	oldcontext = MemoryContextSwitchTo(shape_context);
 	shape = palloc(sizeof(WmsRowShape));
 	shape->relid = relid;
-	shape->signature = wms_row_signature(desc);
 	shape->desc = CreateTupleDescCopyConstr(desc);
 	entry->shapes = lcons(shape, entry->shapes);
 	MemoryContextSwitchTo(oldcontext);

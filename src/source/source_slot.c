@@ -71,9 +71,6 @@ look_at_slot(Oid database, WmsSlotInfo *info, bool *unfinished)
 	}
 	SpinLockAcquire(&slot->mutex);
 	info->active_pid = (int) slot->active_pid;
-	info->restart_lsn = slot->data.restart_lsn;
-	info->confirmed = slot->data.confirmed_flush;
-	info->catalog_xmin = slot->data.catalog_xmin;
 	*unfinished = slot->data.persistency != RS_PERSISTENT;
 	if (WmsSlotIsInvalid(slot))
 		info->state = WMS_SLOT_LOST;
@@ -260,15 +257,6 @@ make_slot(void)
 	ReplicationSlotRelease();
 }
 
-static bool
-slot_is_usable(void)
-{
-	WmsSlotInfo info;
-
-	wms_slot_info(MyDatabaseId, &info);
-	return info.state == WMS_SLOT_FREE || info.state == WMS_SLOT_ACTIVE;
-}
-
 static void
 make_slot_anew(void)
 {
@@ -296,7 +284,7 @@ wms_slot_create(void)
 	check_no_writes();
 	wms_making_lock();
 	wait_for_others();
-	if (!slot_is_usable())
+	if (!wms_slot_exists(MyDatabaseId))
 	{
 		make_slot_anew();
 		made = true;

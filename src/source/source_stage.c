@@ -17,7 +17,7 @@
  * decoded, some of which may have aborted already.  Temporary files outlive transactions (they are not registered with a resource
  * owner) and vanish with the process.
  *
- * Called by source_take.c (append) and source_batch.c (read, free).  An ERROR while writing to disk leaves a store that may only
+ * Called by source_take.c, source_queue.c and source_fill.c (append), source_callbacks.c and source_batch.c (read, free).  An ERROR while writing to disk leaves a store that may only
  * be freed.
  */
 #include "postgres.h"
@@ -166,12 +166,6 @@ bool
 wms_stage_in_memory(const WmsStage *stage)
 {
 	return stage->file_end == 0;
-}
-
-Size
-wms_stage_memory_used(void)
-{
-	return stage_memory;
 }
 
 /* ---------------------------------------------------------------- to disk */
