@@ -66,6 +66,7 @@ END $$;
 
 -- What is compared, at which moment; of a whole run with one way of keeping.
 CREATE TABLE verdicts (moment int, prefix text, name text, result bigint, missing bigint, surplus bigint, live bigint, live_missing bigint, live_surplus bigint);
+CREATE TABLE keeping (prefix text, streams bigint, with_rows bigint);
 CREATE TABLE leftovers (prefix text, late_rows bigint, no_time_rows bigint, state_rows bigint);
 CREATE PROCEDURE judge(at int, p text) LANGUAGE plpgsql AS $$
 BEGIN
@@ -82,6 +83,7 @@ BEGIN
 	COMMIT;
 	CALL fill(40, 60, '2024-05-01 00:00+00', '11 minutes');
 	CALL judge(1, p);
+	INSERT INTO keeping SELECT p, count(*), count(*) FILTER (WHERE kept_rows > 0) FROM wmstream.stat_operators;
 	-- groups whose rows are all NULL, of one row, of many in one batch
 	INSERT INTO facts (ts, k) VALUES ('2024-05-02 00:00+00', 'none');
 	INSERT INTO facts (ts, k) VALUES ('2024-05-02 00:00+00', 'none');
@@ -116,7 +118,12 @@ SELECT * FROM verdicts WHERE prefix = 'f_' ORDER BY moment, name;
 -- The same with the slow twin of every aggregate.
 ALTER SYSTEM SET wmstream.force_kept_arguments = on;
 SELECT pg_reload_conf();
-SELECT pg_sleep(0.5);
+-- until this session has heard of it; the worker is told at the same moment
+\o /dev/null
+\set ECHO none
+SELECT 'SELECT pg_sleep(0.01) WHERE current_setting(''wmstream.force_kept_arguments'') = ''off''' FROM generate_series(1, 2000) \gexec
+\set ECHO all
+\o
 \connect
 SHOW wmstream.force_kept_arguments;
 SET enable_sort = off;
@@ -126,6 +133,8 @@ CALL whole_run('s_');
 SELECT * FROM verdicts WHERE prefix = 's_' ORDER BY moment, name;
 -- Both came to the same, the floats too: they were added in the same order.
 SELECT name, d.* FROM tried, oracle.differences('SELECT * FROM f_' || name, 'SELECT * FROM s_' || name) d ORDER BY name;
+-- and each of them did keep its arguments
+SELECT prefix, streams = (SELECT count(*) FROM tried) AS all_there, with_rows = streams AS all_keep FROM keeping ORDER BY prefix;
 TABLE leftovers;
 ALTER SYSTEM RESET wmstream.force_kept_arguments;
 SELECT pg_reload_conf();

@@ -128,7 +128,6 @@ SELECT wmstream.wait('s');
 SELECT who, CASE WHEN session LIKE 'SET ROLE%' THEN session END AS tried, path, zone, count(*) FROM witness GROUP BY 1, 2, 3, 4 ORDER BY 1, 2;
 -- readers run the stream's code as its owner too, and cannot plant anything into it
 SET ROLE regress_owner;
-CREATE TABLE seen_by (who name);
 CREATE FUNCTION whoami(int) RETURNS name LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN current_user; END $$;
 SELECT wmstream.create_stream('w', 'SELECT lower(w) AS hour, public.whoami(sum(v)::int) AS who FROM readable, wmstream.window(ts, ''1 hour'') AS w WHERE wmstream.watermark(ts, ''0'') GROUP BY w');
 GRANT SELECT ON w TO regress_reader;

@@ -234,7 +234,7 @@ consumes($node, $db, 'alice_hourly', '... and others go on');
 is_sql($node, $db, 'SELECT string_agg(DISTINCT settings, E\'\n\') FROM alice_seen', $alone, 'nothing leaked to the end');
 polls($node, $db, q{SELECT count(*) = 0 FROM pg_locks WHERE locktype = 'advisory'}, 'no advisory lock at the end');
 
-# ---- a slow function that takes the cancellation for itself: its time is over all the same
+# ---- a slow function that takes the cancellation for itself: its time is over all the same, and it cannot go on for ever
 as('mallory', q{
 	CREATE OR REPLACE FUNCTION spy_trigger() RETURNS trigger LANGUAGE plpgsql AS $$
 	BEGIN
@@ -248,6 +248,28 @@ as('mallory', q{
 $node->safe_psql($db, q{SELECT wmstream.resume('mallory_hourly')});
 insert_row(1);
 consumes($node, $db, 'alice_hourly', 'others go on beside a trigger that catches its cancellation');
+becomes($node, $db, 'mallory_hourly', 'failed', '... whose stream fails');
+like($node->safe_psql($db, q{SELECT reason FROM wmstream.streams WHERE stream = 'mallory_hourly'::regclass}), qr/batch_timeout/,
+	'... and the reason names batch_timeout');
+as('mallory', q{
+	CREATE OR REPLACE FUNCTION spy_trigger() RETURNS trigger LANGUAGE plpgsql AS $$
+	BEGIN
+		LOOP
+			BEGIN
+				PERFORM pg_catalog.pg_sleep(3600);
+			EXCEPTION WHEN query_canceled THEN
+				NULL;
+			END;
+		END LOOP;
+	END $$});
+my $pid = worker_pid($node, $db);
+$node->safe_psql($db, q{SELECT wmstream.resume('mallory_hourly')});
+insert_row(1);
+becomes($node, $db, 'mallory_hourly', 'failed', 'a trigger that catches every cancellation fails its stream');
+like($node->safe_psql($db, q{SELECT reason FROM wmstream.streams WHERE stream = 'mallory_hourly'::regclass}), qr/batch_timeout and could not be stopped/,
+	'... and the reason says that it could not be stopped');
+new_worker($node, $db, $pid, '... after another worker has come');
+consumes($node, $db, 'alice_hourly', '... in which others go on');
 
 never_crashed($node);
 $node->stop('immediate');

@@ -156,6 +156,6 @@ under_load('restless', 'also while the worker goes and comes');
 $away->quit;
 consumes($node, 'load', $_, "$_ still runs") for sort keys %options;
 is_sql($node, 'load', q{SELECT sum(late_rows) FROM wmstream.stat_streams}, '0', 'no row was late');
-never_crashed($node, 'nothing crashed');
+never_crashed($node);
 
 done_testing();
