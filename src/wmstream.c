@@ -4,7 +4,7 @@
  *
  * Preloaded, it brings settings, shared memory, hooks and the launcher.  Loaded later,
  * by the first call of one of its functions in a session, it defines nothing but its label: the
- * window functions work, all others say what to set (wms_require_preloaded).
+ * window functions work, and what asks shared memory or the worker for something says what to set (wms_require_preloaded).
  */
 #include "postgres.h"
 

@@ -40,7 +40,7 @@ define_limits(void)
 {
 	DefineCustomIntVariable("wmstream.max_streams",
 							"Sets how many streams all databases of the server can have together.",
-							"Each takes about 2 kB of shared memory.",
+							"Each takes about 5 kB of shared memory.",
 							&wms_max_streams, 128, 1, 10000,
 							PGC_POSTMASTER, 0, NULL, NULL, NULL);
 

@@ -96,7 +96,7 @@ typedef struct WmsStreamDef
 	char	   *timezone;
 	char	   *datestyle;
 	char	   *intervalstyle;
-	int64		command;		/* counts up with every pause, resume, alter, advance */
+	int64		command;		/* counts up with every pause, resume, resync, alter, advance */
 	WmsTime		advance_to;		/* advance_watermark; WMS_TIME_MIN: none */
 	WmsFillKind fill;
 	WmsTime		fill_since;		/* resync: results before stay; WMS_TIME_MIN: those before the earliest row */

@@ -23,8 +23,8 @@
  * here, MAXALIGNed wherever they are handed out.
  *
  * Order of events in a batch: wms_state_begin; any number of get/keep/remove/close;
- * wms_state_prepare (inside the transaction: values are encoded, memory reserved, log
- * written, closing buckets tagged with our xid); COMMIT; wms_state_publish.  After an
+ * wms_state_reserve (values are encoded, memory is taken); wms_state_prepare (inside the
+ * transaction: the log is written, closing buckets are tagged with our xid); COMMIT; wms_state_publish.  After an
  * error: wms_state_discard.  Nothing that others can see changes before the commit
  * except tags with an xid that has not committed, which readers ignore.
  */

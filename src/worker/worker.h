@@ -10,6 +10,7 @@
  * worker_trim.c      rows of queues that all streams have had are deleted
  * worker_batch.c     one batch of one stream: the only file that knows the order of effects
  * worker_skip.c      rows of a batch that raised errors
+ * worker_error.c     what a stream's owner is told of an error
  * worker_follow.c    streams that another process works for: letting go, taking back, what that process does
  * worker_fill.c      filling a stream with rows that are there already
  * worker_crash.c     streams and queues whose code crashes the server

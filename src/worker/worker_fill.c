@@ -7,8 +7,8 @@
  *	 1. *read*: one transaction, as the owner.  The source tables, and nothing else, are locked as a reader does; a snapshot is taken and the position
  *	    in WAL before which it has seen everything; all rows are read, sorted by event time and stored in files (source_fill.c).
  *	    The snapshot is held while rows are read, the locks until they are stored.
- *	 2. *begin*: one transaction.  What the fill will write anew is deleted from the result (and, after a crash in a former attempt, from
- *	    the late table); state and counters go; the stream's position becomes that of 1.  From here on WAL is kept from there.
+ *	 2. *begin*: one transaction.  What the fill will write anew is deleted from the result (but in complete mode, where each firing replaces all; and,
+ *	    after a crash in a former attempt, from the late table); state and counters go; the stream's position becomes that of 1.  From here on WAL is kept from there.
  *	 3. *feed*: batches of existing rows, each like any other batch; W advances with each.  The position stays.
  *	 4. *end*: the registry notes what the snapshot saw (WMS_FILL_FILLED).  From now on the stream is one that is behind: it reads WAL from its
  *	    position, but passes over transactions whose rows it has had.  A stream of queues simply has the snapshot as its position.

@@ -4,12 +4,13 @@
  *
  * One turn of the loop:
  *
- *	 1. signals, settings, the registry if it changed
- *	 2. the slot is opened, or rewound if a stream that can go on is behind
+ *	 1. signals, settings, the registry if it changed; without streams it leaves
+ *	 2. the slot is opened, or rewound if a stream that can go on is behind; ticks of queues are noted
  *	 3. the next batch is decoded and queued at the streams that want it
  *	 4. every stream works on its queue, commands and clock (worker_stream.c, worker_batch.c)
  *	 5. our commits are flushed; waiters and the slot are told (not in every turn: must_tell)
- *	 6. nothing done, or everything read: wait for the latch or the poll interval, which rest makes longer or shorter
+ *	 6. rows of queues that all have had are trimmed; now and then places in shared memory and held WAL are looked at
+ *	 7. nothing done, or everything read: wait for the latch or the poll interval, which rest makes longer or shorter
  *
  * The decoding context is made in a short transaction and outlives it (source room).  No snapshot, lock or transaction is
  * held between batches.  Errors of streams are handled where they happen; any other error ends the process, and the
