@@ -141,3 +141,30 @@ SELECT wmstream.advance_watermark('beaten', '2024-01-02 00:00+00');
 SELECT wmstream.wait('beaten');
 SELECT * FROM oracle.differences('TABLE beaten', $$SELECT tstzrange(min(ts), max(ts) + interval '10 s'), k, count(*), count(v), sum(v), sum(v) FILTER (WHERE v > 1), min(v), max(t), avg(v), sum(x), avg(x), stddev(f), bool_and(b), bit_or(v) FROM beats GROUP BY k$$);
 SELECT k, n, nv, sum, big FROM beaten ORDER BY k;
+
+-- A batch is merged with the open sessions first, and only then what ends before W is dropped, whatever lies between its rows: behind a row that
+-- failed, where they are looked at one by one, and in a transaction of more rows than are taken together.
+CREATE TABLE merged (ts timestamptz, who text, v int);
+SELECT wmstream.create_stream('merges', $$
+  SELECT lower(s) AS since, upper(s) AS until, who, count(*) AS n, sum(10 / v) AS tenths, array_agg(v ORDER BY ts) AS all_v
+  FROM merged, wmstream.session_window(ts, '10 minutes') AS s WHERE wmstream.watermark(ts, '0') GROUP BY s, who
+$$, on_error => 'skip', late_table => 'merged_late');
+INSERT INTO merged VALUES ('2024-01-01 12:00+00', 'z', 1);
+SELECT wmstream.wait('merges');
+INSERT INTO merged VALUES ('2024-01-01 12:00+00', 'failed', 0), ('2024-01-01 11:40+00', 'a', 1), ('2024-01-01 11:48+00', 'a', 2), ('2024-01-01 11:30+00', 'late', 1), ('2024-01-01 11:49+00', 'late', 1),
+	('2024-01-01 11:56+00', 'a', 5), ('2024-01-01 11:41+00', 'late', 1);
+SELECT wmstream.wait('merges');
+INSERT INTO merged
+SELECT '2024-01-01 11:40+00'::timestamptz, 'b', 1 UNION ALL SELECT '2024-01-01 11:20+00', 'later', 1
+UNION ALL SELECT '2024-01-01 11:59+00', 'other ' || i, 1 FROM generate_series(1, 20000) i UNION ALL SELECT '2024-01-01 11:48+00', 'b', 2
+UNION ALL SELECT '2024-01-01 11:10+00', 'other ' || i, 1 FROM generate_series(1, 9000) i
+UNION ALL SELECT '2024-01-01 11:56+00', 'b', 5 UNION ALL SELECT '2024-01-01 11:31+00', 'later', 1;
+SELECT wmstream.wait('merges');
+SELECT * FROM wmstream.open_windows(NULL::merges) WHERE who NOT LIKE 'other%' ORDER BY who;
+SELECT reason, count(*), min((row_data->>'ts')::timestamptz), max((row_data->>'ts')::timestamptz), CASE WHEN row_data->>'who' LIKE 'other%' THEN 'other' ELSE row_data->>'who' END AS who FROM merged_late GROUP BY 1, 5 ORDER BY who;
+SELECT late_rows, error_rows FROM wmstream.stat_streams WHERE stream = 'merges'::regclass;
+SELECT wmstream.advance_watermark('merges', '2024-01-02 00:00+00');
+SELECT wmstream.wait('merges');
+SELECT * FROM oracle.differences('TABLE merges', $$
+	SELECT min(ts), max(ts) + interval '10 minutes', who, count(*), sum(10 / v), array_agg(v ORDER BY ts)
+	FROM merged WHERE v > 0 AND who NOT LIKE 'late%' AND NOT (who LIKE 'other%' AND ts < '2024-01-01 11:30+00') GROUP BY who$$);

@@ -110,6 +110,7 @@ void
 wms_flow_fed(WmsFlow *flow)
 {
 	wms_flow_chunk_end(flow);
+	wms_flow_settle_waiting(flow);
 	for (int i = 0; i < flow->plan->nsources; i++)
 		if (flow->source_had_rows[i])
 		{
@@ -160,6 +161,7 @@ wms_flow_end(WmsFlow *flow)
 		if (flow->ops[i].retired)
 			wms_rowset_forget(flow->ops[i].retired);
 		flow->ops[i].touched = NIL;
+		flow->ops[i].waiting = NIL;
 		flow->ops[i].states_left = 0;
 		if (flow->ops[i].join)
 			wms_flow_join_end(&flow->ops[i]);
@@ -169,6 +171,9 @@ wms_flow_end(WmsFlow *flow)
 		wms_late_forget(flow->late);
 	flow->rows = NULL;
 	flow->nrows = 0;
+	flow->waiting = NULL;
+	flow->nwaiting = flow->waiting_room = 0;
+	flow->waiting_bytes = 0;
 	flow->agg->curaggcontext = flow->agg_memory;
 	ReScanExprContext(flow->agg_memory);
 	ReScanExprContext(flow->emit_memory);
@@ -472,7 +477,10 @@ fire_op(WmsFlow *flow, FlowOp *op, WmsTime old, WmsTime now)
 		if (op->inputs[side] && op->inputs[side]->query && op->inputs[side]->reads_op)
 			wms_flow_run_input(op->inputs[side]);
 	if (op->sessions)
+	{
 		wms_flow_session_settle(op);
+		wms_flow_session_drop_late(op);
+	}
 	if (op->plan->kind == WMS_OP_JOIN)
 	{
 		wms_flow_join_fire(op, wms_flow_join_watermark(op, now));

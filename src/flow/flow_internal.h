@@ -28,6 +28,7 @@
 
 #define FLOW_ROW_DROPPED 0x01	/* late for at least one window */
 #define FLOW_ROW_KEPT 0x02		/* on time for at least one window */
+#define FLOW_ROW_WAITS 0x04		/* late, unless rows that are still to come in this batch say otherwise */
 
 typedef struct FlowRow
 {
@@ -38,6 +39,13 @@ typedef struct FlowRow
 	bool		retract;		/* to be taken back, */
 	bool		paired;			/* and the next row is what it became */
 } FlowRow;
+
+/* A row of a former chunk that waits for the end of the batch; by number. */
+typedef struct FlowWaiting
+{
+	int64		ord;
+	FlowRow		row;
+} FlowWaiting;
 
 typedef struct FlowOp FlowOp;
 typedef struct FlowAhead FlowAhead;
@@ -218,7 +226,8 @@ struct FlowOp
 	int64		emitted;
 	WmsRowSet  *retired;		/* rows that were shown and are replaced (sessions) or gone (emptied groups); NULL: none can be */
 	List	   *survivors;		/* kept rows of the group that is being emitted, without those taken back: KeptRow * */
-	List	   *touched;		/* sessions: entries of the chunk, to be settled at its end */
+	List	   *touched;		/* sessions: entries of the chunk, to be settled at its end; */
+	List	   *waiting;		/* those with sessions that look late, to be settled at the batch's */
 	int64		timer_slice;	/* sessions: width of a bucket of timers */
 	WmsTime		next_end;		/* sessions: after the batch, the end that is next; WMS_TIME_MAX: none */
 	WmsTime		last_end;		/* and the last one, for close_when_idle; WMS_TIME_MIN: none */
@@ -274,6 +283,10 @@ struct WmsFlow
 	int			nrows;
 	Size		row_bytes;
 	int64		first_ord;		/* number of rows[0] */
+	FlowWaiting *waiting;		/* in the batch context; NULL until there is one */
+	int64		nwaiting;
+	int64		waiting_room;
+	Size		waiting_bytes;
 	int64		fed;			/* changes of the batch so far */
 	int64		many_upto;		/* the first so many changes go many at a time, in vectors or chunks */
 	bool		many;			/* these are at work: an error is of some row of theirs */
@@ -296,6 +309,10 @@ struct WmsFlow
 /* flow_source.c */
 extern void wms_flow_source_prepare(WmsFlow *flow, FlowSource *source);
 extern void wms_flow_chunk_end(WmsFlow *flow);
+/* Of a row of this batch by its number, be it settled already (then nothing happens) or not. */
+extern void wms_flow_mark_ord(WmsFlow *flow, int64 ord, uint8 mark);
+/* No more rows come that could save one that looks late. */
+extern void wms_flow_settle_waiting(WmsFlow *flow);
 extern int64 wms_flow_take_below(FlowSource *source, TupleTableSlot *from);
 extern void wms_flow_run_input(FlowInput *input);
 extern void wms_flow_put_out(FlowOp *op);
@@ -362,6 +379,7 @@ extern void wms_flow_session_encode(FlowOp *op, WmsEntry *entry, StringInfo valu
 extern void wms_flow_session_row(FlowOp *op, TupleTableSlot *slot);
 extern void wms_flow_session_touch(FlowOp *op, uint32 hash, StringInfo key, TupleTableSlot *slot);
 extern void wms_flow_session_settle(FlowOp *op);
+extern void wms_flow_session_drop_late(FlowOp *op);
 extern void wms_flow_session_fire(FlowOp *op, WmsTime now, WmsOutputMode mode);
 extern void wms_flow_session_encode_timer(WmsEntry *entry, StringInfo value, void *arg);
 extern void wms_flow_session_note_ends(FlowOp *op, WmsTime w);

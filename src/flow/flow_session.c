@@ -12,9 +12,10 @@
  * buckets of SLICES to the gap, for keys cost less than buckets: of the one that W stands in the middle of, those that W has
  * passed since the last firing are run, and stay until their bucket leaves.
  *
- * Late rows: the rows of a chunk are first merged with what is there, and only then is a session that lies wholly
- * behind the watermark dropped: a row that belongs to an open session is not lost.  Sessions that hold rows of former
- * chunks are never dropped so; the others remember their rows' numbers until the chunk is settled.
+ * Late rows: the rows of a batch are first merged with what is there, and only then is a session that lies wholly
+ * behind the watermark dropped: a row that belongs to an open session is not lost.  A session is *settled* when it cannot be dropped so any
+ * more: it holds rows of former batches, or did not lie behind the watermark at the end of a chunk.  The others remember their
+ * rows' numbers; at the end of a chunk their rows wait (flow_source.c), and at that of the batch they are dropped.
  *
  * With allowed lateness an emitted session stays; rows that touch it make it *touched* again, and when it closes
  * (again) the result rows that it has swallowed, remembered as *shown*, are replaced.
@@ -34,12 +35,13 @@ typedef struct Session
 	WmsTime		start;
 	WmsTime		end;
 	bool		touched;		/* has rows that the result does not show */
-	bool		settled;		/* survived a chunk: cannot be late any more */
-	int64		fresh;			/* rows of this chunk, while it is not settled */
+	bool		settled;		/* cannot be late any more */
+	int64		fresh;			/* rows of this batch, while it is not settled */
 	int			nshown;
 	WmsWindow  *shown;			/* windows of the result rows that it replaces */
 	FlowState  *states;
-	int			nords;			/* rows of this chunk, while it is not settled */
+	int			nords;			/* rows of this batch, while it is not settled; */
+	int			nwaiting;		/* the first of them are known to wait */
 	int			ords_room;
 	int64	   *ords;
 } Session;
@@ -51,6 +53,7 @@ typedef struct Sessions
 	int			room;
 	Session    *list;			/* by start; they neither touch nor overlap */
 	bool		in_chunk;		/* in op->touched */
+	bool		waits;			/* in op->waiting */
 } Sessions;
 
 typedef struct SessionHead
@@ -193,7 +196,7 @@ forget_ords(Session *session)
 	if (session->ords)
 		pfree(session->ords);
 	session->ords = NULL;
-	session->nords = session->ords_room = 0;
+	session->nords = session->nwaiting = session->ords_room = 0;
 }
 
 static void
@@ -393,17 +396,23 @@ keep_timed_row(FlowOp *op, WmsEntry *entry, WmsTime time, TupleTableSlot *slot)
 	wms_state_keep(op->flow->store, entry, op->kept_row.data, op->kept_row.len);
 }
 
+static List *
+append_in_batch(FlowOp *op, List *list, WmsEntry *entry)
+{
+	MemoryContext old = MemoryContextSwitchTo(op->flow->batch);
+
+	list = lappend(list, entry);
+	MemoryContextSwitchTo(old);
+	return list;
+}
+
 static void
 note_touched(FlowOp *op, WmsEntry *entry, Sessions *sessions)
 {
-	MemoryContext old;
-
 	if (sessions->in_chunk)
 		return;
-	old = MemoryContextSwitchTo(op->flow->batch);
-	op->touched = lappend(op->touched, entry);
+	op->touched = append_in_batch(op, op->touched, entry);
 	sessions->in_chunk = true;
-	MemoryContextSwitchTo(old);
 }
 
 /* A row's session [t, t + gap) of its own into those of its key; key is packed, slot holds the row of the operator's input. */
@@ -563,16 +572,34 @@ after_removal(FlowOp *op, WmsEntry *entry, Sessions *sessions)
 	}
 }
 
-/* ---------------------------------------------------------------- settling a chunk */
+/* ---------------------------------------------------------------- settling a chunk, and the batch */
 
 static void
 mark_ords(FlowOp *op, Session *session, uint8 mark)
 {
-	WmsFlow    *flow = op->flow;
-
 	for (int i = 0; i < session->nords; i++)
-		flow->rows[session->ords[i] - flow->first_ord].marks |= mark;
+		wms_flow_mark_ord(op->flow, session->ords[i], mark);
 	forget_ords(session);
+}
+
+static void
+let_wait(FlowOp *op, WmsEntry *entry, Sessions *sessions, Session *session)
+{
+	for (; session->nwaiting < session->nords; session->nwaiting++)
+		wms_flow_mark_ord(op->flow, session->ords[session->nwaiting], FLOW_ROW_WAITS);
+	if (!sessions->waits)
+		op->waiting = append_in_batch(op, op->waiting, entry);
+	sessions->waits = true;
+}
+
+static void
+keep(FlowOp *op, WmsEntry *entry, Session *session)
+{
+	mark_ords(op, session, FLOW_ROW_KEPT);
+	if (has_timers(op) && session->touched && (!session->settled || session->nshown > 0))
+		set_timer(op, session->end, wms_flow_op_watermark(op, op->flow->old_watermark), entry);
+	session->settled = true;
+	session->fresh = 0;
 }
 
 static WmsTime
@@ -585,33 +612,61 @@ wakes_at(FlowOp *op, const Session *session)
 	return wms_time_add(session->end, op->flow->def->lateness_us);
 }
 
+static bool
+looks_late(FlowOp *op, const Session *session)
+{
+	return !session->settled && wms_flow_gone(op, session->end);
+}
+
 static void
 settle_entry(FlowOp *op, WmsEntry *entry)
 {
 	Sessions   *sessions = entry->work;
-	bool		removed = false;
 
 	sessions->in_chunk = false;
 	for (int i = sessions->n - 1; i >= 0; i--)
 	{
 		Session    *s = &sessions->list[i];
 
-		if (!s->settled && wms_flow_gone(op, s->end))
-		{
-			mark_ords(op, s, FLOW_ROW_DROPPED);
-			op->counts.late_rows += s->fresh;
-			remove_session(sessions, i);
-			removed = true;
+		if (looks_late(op, s))
+			let_wait(op, entry, sessions, s);
+		else
+			keep(op, entry, s);
+	}
+}
+
+static void
+drop_late_of(FlowOp *op, WmsEntry *entry)
+{
+	Sessions   *sessions = entry->work;
+	bool		removed = false;
+
+	sessions->waits = false;
+	for (int i = sessions->n - 1; i >= 0; i--)
+	{
+		Session    *s = &sessions->list[i];
+
+		if (!looks_late(op, s))
 			continue;
-		}
-		mark_ords(op, s, FLOW_ROW_KEPT);
-		if (has_timers(op) && s->touched && (!s->settled || s->nshown > 0))
-			set_timer(op, s->end, wms_flow_op_watermark(op, op->flow->old_watermark), entry);
-		s->settled = true;
-		s->fresh = 0;
+		mark_ords(op, s, FLOW_ROW_DROPPED);
+		op->counts.late_rows += s->fresh;
+		remove_session(sessions, i);
+		removed = true;
 	}
 	if (removed)
 		after_removal(op, entry, sessions);
+}
+
+/* Between chunks, when no more rows come that could join sessions that look late to others. */
+void
+wms_flow_session_drop_late(FlowOp *op)
+{
+	ListCell   *lc;
+
+	foreach(lc, op->waiting)
+		drop_late_of(op, lfirst(lc));
+	list_free(op->waiting);
+	op->waiting = NIL;
 }
 
 /* The next entries of a chunk, what was made of them and their timers lie anywhere in memory: asks for all of it before any is touched. */

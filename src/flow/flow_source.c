@@ -14,7 +14,8 @@
  * afterwards; rows without a time, or too far in the future, move nothing and go no further.  Late
  * tests use the watermark of the last firing and are the operators' business: they mark a row as
  * dropped from, or kept in, a window, and here, when the row is settled, it is late if it was dropped and
- * never kept.
+ * never kept.  A row that only a session could keep is settled at the end of the batch: rows of later chunks may join its session to one that
+ * is open.  Where more than FLOW_CHUNK_BYTES of such rows wait they are settled at once.
  *
  * A row that is to be taken back (flow_change.c) takes the same road, but moves nothing and is nobody's news: what it had to say
  * of times it said when it came.
@@ -32,6 +33,8 @@
 #include "utils/timestamp.h"
 
 #include "flow/flow_internal.h"
+
+#define WAITING_SESSION_BYTES 256	/* about what the session takes that a waiting row may have for itself */
 
 void
 wms_flow_source_prepare(WmsFlow *flow, FlowSource *source)
@@ -100,6 +103,35 @@ is_late(const FlowRow *row)
 	return (row->marks & (FLOW_ROW_DROPPED | FLOW_ROW_KEPT)) == FLOW_ROW_DROPPED;
 }
 
+/* The chunk goes, but the row's fate is open: with its tuple, if it has one. */
+static void
+let_wait(WmsFlow *flow, int i)
+{
+	if (flow->nwaiting == flow->waiting_room)
+	{
+		flow->waiting_room = Max(64, flow->waiting_room * 2);
+		if (flow->waiting)
+			flow->waiting = repalloc_huge(flow->waiting, sizeof(FlowWaiting) * flow->waiting_room);
+		else
+			flow->waiting = MemoryContextAlloc(flow->batch, sizeof(FlowWaiting) * flow->waiting_room);
+	}
+	flow->waiting[flow->nwaiting++] = (FlowWaiting) {flow->first_ord + i, flow->rows[i]};
+	flow->waiting_bytes += sizeof(FlowWaiting) + WAITING_SESSION_BYTES + (flow->rows[i].tuple ? flow->rows[i].tuple->t_len : 0);
+}
+
+static bool
+waits(const FlowRow *row)
+{
+	return (row->marks & (FLOW_ROW_WAITS | FLOW_ROW_KEPT)) == FLOW_ROW_WAITS;
+}
+
+static void
+free_tuple(WmsFlow *flow, FlowRow *row)
+{
+	if (flow->late && flow->buffered)
+		heap_freetuple(row->tuple); /* our copy */
+}
+
 /* A change of a late row that leaves it late is told once, by what the row is now. */
 static void
 settle_rows(WmsFlow *flow)
@@ -108,14 +140,64 @@ settle_rows(WmsFlow *flow)
 	{
 		FlowRow    *row = &flow->rows[i];
 
+		if (waits(row))
+		{
+			let_wait(flow, i);
+			continue;
+		}
 		if (is_late(row) && !(row->paired && is_late(row + 1)))
 			wms_flow_put_aside(flow, row, WMS_REASON_LATE, NULL);
-		if (flow->late && flow->buffered)
-			heap_freetuple(row->tuple); /* our copy */
+		free_tuple(flow, row);
 	}
 	flow->first_ord += flow->nrows;
 	flow->nrows = 0;
 	flow->row_bytes = 0;
+}
+
+/* NULL: the row of that number does not wait. */
+static FlowRow *
+waiting_row(WmsFlow *flow, int64 ord)
+{
+	int64		low = 0;
+	int64		high = flow->nwaiting;
+
+	while (low < high)
+	{
+		int64		mid = low + (high - low) / 2;
+
+		if (flow->waiting[mid].ord < ord)
+			low = mid + 1;
+		else
+			high = mid;
+	}
+	return low < flow->nwaiting && flow->waiting[low].ord == ord ? &flow->waiting[low].row : NULL;
+}
+
+void
+wms_flow_mark_ord(WmsFlow *flow, int64 ord, uint8 mark)
+{
+	FlowRow    *row = ord >= flow->first_ord ? row_of(flow, ord) : waiting_row(flow, ord);
+
+	if (row)
+		row->marks |= mark;
+}
+
+void
+wms_flow_settle_waiting(WmsFlow *flow)
+{
+	for (int i = 0; i < flow->plan->nops; i++)
+		if (flow->ops[i].sessions)
+			wms_flow_session_drop_late(&flow->ops[i]);
+	for (int64 i = 0; i < flow->nwaiting; i++)
+	{
+		FlowRow    *row = &flow->waiting[i].row;
+
+		if (is_late(row))
+			wms_flow_put_aside(flow, row, WMS_REASON_LATE, NULL);
+		free_tuple(flow, row);
+	}
+	flow->nwaiting = 0;
+	flow->waiting_bytes = 0;
 }
 
 /* ---------------------------------------------------------------- inputs */
@@ -624,6 +706,8 @@ wms_flow_chunk_end(WmsFlow *flow)
 		run_planned(flow);
 		settle_rows(flow);
 		begin_sets(flow);
+		if (flow->waiting_bytes > FLOW_CHUNK_BYTES)
+			wms_flow_settle_waiting(flow);
 	}
 	for (int i = 0; i < flow->plan->nops; i++)
 	{
