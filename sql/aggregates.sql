@@ -154,3 +154,42 @@ INSERT INTO facts (ts, i4) VALUES ('2024-06-01 00:20+00', 1), ('2024-06-01 03:00
 SELECT oracle.status('changed'), oracle.status('unchanged');
 TABLE changed;
 TABLE unchanged;
+
+-- Rows whose type has no name, but for a number of the process that made them, mean the same to readers, and to the next worker.
+CREATE TABLE rowed (ts timestamptz, i int, j int, a text, b text);
+CREATE FUNCTION earlier(state anyelement, value anyelement) RETURNS anyelement LANGUAGE sql IMMUTABLE STRICT AS 'SELECT $1';
+CREATE AGGREGATE earliest(anyelement) (SFUNC = earlier, STYPE = anyelement);
+CREATE FUNCTION rowed(what text) RETURNS text LANGUAGE sql AS
+	$$ SELECT 'SELECT lower(w) AS hour, ' || what || ' AS x FROM (SELECT ts, i, j, a, b FROM rowed) r, wmstream.window(ts, ''1 hour'') AS w WHERE wmstream.watermark(ts, ''0'') GROUP BY w' $$;
+SELECT wmstream.create_stream('rowed_int', rowed('count(DISTINCT (i, j))'));
+SELECT wmstream.create_stream('rowed_text', rowed('count(DISTINCT (a, b))'));
+SELECT wmstream.create_stream('rowed_json', rowed('jsonb_agg(r ORDER BY ROW(a, ROW(i, 3)) DESC)'));
+SELECT wmstream.create_stream('rowed_state', rowed('to_jsonb(earliest(ROW(b, j)))'));
+SELECT wmstream.create_stream('rowed_array', rowed('array_agg(ROW(i, a) ORDER BY ts)::text'));
+INSERT INTO rowed VALUES ('2024-01-01 10:00+00', 1, 2, 'x', 'y'), ('2024-01-01 10:01+00', 1, 3, 'x', 'z'), ('2024-01-01 10:02+00', 1, 3, NULL, 'z'), ('2024-01-01 10:03+00', NULL, NULL, NULL, NULL);
+SELECT wmstream.wait(stream) FROM wmstream.streams WHERE stream::text LIKE 'rowed%';
+\connect
+SET timezone = 'UTC';
+SELECT ROW(1.5, '1 day'::interval), ROW(a, b), ROW(true) FROM rowed LIMIT 1;
+CREATE FUNCTION differences(result text, what text) RETURNS TABLE (rows bigint, only_first bigint, only_second bigint) LANGUAGE sql AS
+	$$ SELECT * FROM oracle.differences('SELECT * FROM wmstream.live(NULL::' || result || ')', rowed(what)) $$;
+CREATE TABLE rowed_as (result text, what text);
+INSERT INTO rowed_as VALUES ('rowed_int', 'count(DISTINCT (i, j))'), ('rowed_text', 'count(DISTINCT (a, b))'), ('rowed_json', 'jsonb_agg(r ORDER BY ROW(a, ROW(i, 3)) DESC)'),
+	('rowed_state', 'to_jsonb(earliest(ROW(b, j)))'), ('rowed_array', 'array_agg(ROW(i, a) ORDER BY ts)::text');
+SELECT result, d.* FROM rowed_as, differences(result, what) d ORDER BY result;
+-- another worker, which makes their flows in another order
+SELECT wmstream.pause(stream) FROM wmstream.streams WHERE stream::text LIKE 'rowed%';
+SELECT oracle.status(stream) FROM wmstream.streams WHERE stream::text LIKE 'rowed%';
+SELECT count(pg_terminate_backend(pid)) AS workers FROM pg_stat_activity WHERE backend_type = 'wmstream worker';
+SELECT wmstream.resume('rowed_array');
+SELECT wmstream.wait('rowed_array');
+SELECT wmstream.resume(stream) FROM wmstream.streams WHERE stream::text LIKE 'rowed%' AND status = 'paused' ORDER BY stream::text DESC;
+INSERT INTO rowed VALUES ('2024-01-01 10:30+00', 2, 2, 'x', 'y'), ('2024-01-01 11:00+00', 1, 2, 'x', 'y');
+SELECT wmstream.wait(stream) FROM wmstream.streams WHERE stream::text LIKE 'rowed%';
+DELETE FROM rowed WHERE ts >= '2024-01-01 11:00+00';
+SELECT result, d.* FROM rowed_as, LATERAL (SELECT * FROM oracle.differences('TABLE ' || result, rowed(what))) d ORDER BY result;
+-- what cannot be put together anew
+CREATE FUNCTION some_row(i int) RETURNS record LANGUAGE sql IMMUTABLE AS 'SELECT i, $$x$$::text';
+SELECT wmstream.create_stream('refused', rowed('count(DISTINCT some_row(i))'));
+SELECT wmstream.create_stream('refused', 'SELECT lower(w) AS hour, count(*) AS n FROM rowed, wmstream.window(ts, ''1 hour'') AS w WHERE wmstream.watermark(ts, ''0'') GROUP BY w, ROW(i, j)');
+SELECT wmstream.create_stream('refused', 'SELECT count(*) AS n FROM (SELECT DISTINCT ts, ROW(i, j) AS r FROM rowed WHERE wmstream.watermark(ts, ''0'')) d, wmstream.window(ts, ''1 hour'') AS w GROUP BY w');

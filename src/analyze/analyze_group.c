@@ -25,6 +25,7 @@
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
 #include "optimizer/tlist.h"
+#include "parser/parse_agg.h"
 #include "parser/parsetree.h"
 #include "rewrite/rewriteManip.h"
 #include "utils/fmgroids.h"
@@ -485,20 +486,36 @@ argument_column(Cut *g, Node *expr)
 	return wms_an_add_column(&g->tlist, copyObject(expr), name)->resno;
 }
 
-/* An argument as a column of the input, counted from offset; constants may stay where the executor runs the aggregate. */
+static Expr *as_column(Cut *g, Expr *expr, int offset, bool by_executor);
+
+/* A row whose type has no name, but for a number that this process gave it, is not kept: its fields are, and it is made of them again. */
 static Expr *
-as_column(Cut *g, Expr *expr, int offset, bool constants_stay)
+row_of_columns(Cut *g, RowExpr *row, int offset)
+{
+	RowExpr    *result = copyObject(row);
+	ListCell   *lc;
+
+	foreach(lc, result->args)
+		lfirst(lc) = as_column(g, lfirst(lc), offset, true);
+	return (Expr *) result;
+}
+
+/* An argument as a column of the input, counted from offset; where the executor runs the aggregate it may be made of columns and constants. */
+static Expr *
+as_column(Cut *g, Expr *expr, int offset, bool by_executor)
 {
 	AttrNumber	column;
 
-	if (expr == NULL || (constants_stay && IsA(expr, Const)))
+	if (expr == NULL || (by_executor && IsA(expr, Const)))
 		return expr;
+	if (by_executor && IsA(expr, RowExpr) && ((RowExpr *) expr)->row_typeid == RECORDOID)
+		return row_of_columns(g, (RowExpr *) expr, offset);
 	column = argument_column(g, (Node *) expr);
 	return (Expr *) makeVar(1, column + offset, exprType((Node *) expr), exprTypmod((Node *) expr), exprCollation((Node *) expr), 0);
 }
 
 static Aggref *
-over_columns(Cut *g, Aggref *agg, int offset, bool constants_stay)
+over_columns(Cut *g, Aggref *agg, int offset, bool by_executor)
 {
 	Aggref	   *result = copyObject(agg);
 	ListCell   *lc;
@@ -507,12 +524,22 @@ over_columns(Cut *g, Aggref *agg, int offset, bool constants_stay)
 	{
 		TargetEntry *tle = lfirst_node(TargetEntry, lc);
 
-		tle->expr = as_column(g, tle->expr, offset, constants_stay);
+		tle->expr = as_column(g, tle->expr, offset, by_executor);
 	}
 	foreach(lc, result->aggdirectargs)
-		lfirst(lc) = as_column(g, lfirst(lc), offset, constants_stay);
-	result->aggfilter = as_column(g, result->aggfilter, offset, constants_stay);
+		lfirst(lc) = as_column(g, lfirst(lc), offset, by_executor);
+	result->aggfilter = as_column(g, result->aggfilter, offset, by_executor);
 	return result;
+}
+
+static bool
+has_unnamed_state(const Aggref *agg, Form_pg_aggregate form)
+{
+	Oid			types[FUNC_MAX_ARGS];
+	int			n = get_aggregate_argtypes((Aggref *) agg, types);
+	Oid			state = resolve_aggregate_transtype(agg->aggfnoid, form->aggtranstype, types, n);
+
+	return state == RECORDOID || state == RECORDARRAYOID;
 }
 
 /* Why the arguments of an aggregate must be kept; NULL if its state can be. */
@@ -535,7 +562,9 @@ why_kept(Cut *g, const Aggref *agg)
 	if (!HeapTupleIsValid(tuple))
 		elog(ERROR, "cache lookup failed for aggregate %u", agg->aggfnoid);
 	form = (Form_pg_aggregate) GETSTRUCT(tuple);
-	if (form->aggtranstype == INTERNALOID && (!OidIsValid(form->aggserialfn) || !OidIsValid(form->aggdeserialfn)))
+	if (has_unnamed_state(agg, form))
+		why = "its state is a row whose type has no name";
+	else if (form->aggtranstype == INTERNALOID && (!OidIsValid(form->aggserialfn) || !OidIsValid(form->aggdeserialfn)))
 		why = "its state cannot be stored";
 	else if (g->op->window.kind == WMS_WINDOW_SESSION && !OidIsValid(form->aggcombinefn))
 		why = "its states cannot be combined when sessions merge";

@@ -285,6 +285,7 @@ extern void wms_no_update_session(Analysis *a, const void *where);
 extern void wms_no_session_alone(Analysis *a, const void *where);
 extern void wms_no_session_here(Analysis *a, const void *where);
 extern void wms_no_type(Analysis *a, const char *column, Oid type, const void *where);
+extern void wms_no_kept_type(Analysis *a, Oid type, const void *where);
 extern void wms_no_retract_here(Analysis *a, const char *what, const char *hint, int location);
 extern void wms_no_retract_clock(Analysis *a, const void *where);
 extern void wms_no_identity(Analysis *a, Oid relid, int location);

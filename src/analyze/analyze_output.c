@@ -326,6 +326,42 @@ check_columns(Output *out)
 	}
 }
 
+/* Of an operator's input: does the state keep this column? */
+static bool
+is_kept(const WmsOpPlan *op, const TargetEntry *tle)
+{
+	return op->kind != WMS_OP_AGGREGATE || tle->resno <= op->nkeys || op->kept_desc != NULL;
+}
+
+static void
+check_kept_columns(Output *out, const WmsOpPlan *op, const WmsInputPlan *input)
+{
+	ListCell   *lc;
+
+	foreach(lc, input->query->targetList)
+	{
+		TargetEntry *tle = lfirst_node(TargetEntry, lc);
+		Oid			type = exprType((Node *) tle->expr);
+
+		if (is_kept(op, tle) && get_typtype(type) == TYPTYPE_PSEUDO)
+			wms_no_kept_type(out->a, type, tle->expr);
+	}
+}
+
+/* What is kept must mean the same to every process, also to one of next week. */
+static void
+check_state(Output *out)
+{
+	for (int i = 0; i < out->plan->nops; i++)
+	{
+		const WmsOpPlan *op = &out->plan->ops[i];
+
+		check_kept_columns(out, op, op->input);
+		if (op->input2)
+			check_kept_columns(out, op, op->input2);
+	}
+}
+
 /* What a column says of the time of its row. */
 static WmsShownTime
 shown_by(const AnTime *time, int column)
@@ -395,6 +431,8 @@ wms_an_output(Analysis *a, Query *query, WmsStreamPlan *plan)
 		check_keys(&out);
 	if (a->refusal == NULL)
 		check_columns(&out);
+	if (a->refusal == NULL)
+		check_state(&out);
 	if (a->refusal == NULL)
 		wms_an_refuse_sessions(a, query, (Node *) query);
 	if (a->refusal != NULL)

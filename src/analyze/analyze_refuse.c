@@ -481,3 +481,10 @@ wms_no_type(Analysis *a, const char *column, Oid type, const void *where)
 	SAY_NO(a, ERRCODE_INVALID_TABLE_DEFINITION, where, "Cast it to a type that a table can hold.",
 		   "result column \"%s\" has pseudo-type %s", column, format_type_be(type));
 }
+
+void
+wms_no_kept_type(Analysis *a, Oid type, const void *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, where, "Use its fields as columns of their own, or cast it, for example to a composite type, to text or to jsonb.",
+		   "values of pseudo-type %s cannot be kept from one batch to the next", format_type_be(type));
+}
