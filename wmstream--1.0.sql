@@ -215,6 +215,22 @@ AS 'MODULE_PATHNAME', 'wms_sql_session_range'
 LANGUAGE C IMMUTABLE STRICT PARALLEL SAFE;
 COMMENT ON FUNCTION wmstream.session_window(tsrange, interval) IS 'the session that begins with the end of a window';
 
+---------------------------------------------------------------- what a plan is made of
+
+-- Neither is parallel safe: combined with a state that has seen no row, it forgets.
+CREATE FUNCTION wmstream.latest_value(state anyelement, value anyelement)
+RETURNS anyelement
+AS 'MODULE_PATHNAME', 'wms_sql_latest'
+LANGUAGE C IMMUTABLE;
+COMMENT ON FUNCTION wmstream.latest_value(anyelement, anyelement) IS 'internal: transition function of latest()';
+
+CREATE AGGREGATE wmstream.latest(value anyelement) (
+	SFUNC = wmstream.latest_value,
+	STYPE = anyelement,
+	COMBINEFUNC = wmstream.latest_value
+);
+COMMENT ON AGGREGATE wmstream.latest(anyelement) IS 'internal: the value in the row that came last, for columns that a primary key among the group keys determines';
+
 ---------------------------------------------------------------- the life of a stream
 
 CREATE FUNCTION wmstream.create_stream(

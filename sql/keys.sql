@@ -87,15 +87,6 @@ SELECT DISTINCT late_rows, no_time_rows, state_rows FROM wmstream.stat_streams;
 -- The key of the result has the collation of the column.
 \d "u accents"
 
--- GROUP BY a primary key: columns that it determines may be shown, and are no keys.
-CREATE TABLE keyed (id int PRIMARY KEY, name text, ts timestamptz NOT NULL);
-SELECT wmstream.create_stream('by_primary_key', $$
-  SELECT lower(w) AS hour, id, name, count(*) AS n FROM keyed, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0') GROUP BY w, keyed.id
-$$, output_mode => 'update');
-\d by_primary_key
-INSERT INTO keyed SELECT i, 'name ' || i, timestamptz '2024-01-01 00:00+00' + i * interval '10 minutes' FROM generate_series(1, 30) i;
-SELECT * FROM oracle.compare('by_primary_key');
-
 -- Keys that no btree knows: append does without a key, update is refused.
 CREATE TABLE odd (ts timestamptz, x xid);
 SELECT wmstream.create_stream('odd_keys', $$

@@ -159,7 +159,7 @@ typedef struct WmsOpPlan
 	WmsJoinPlan *join;			/* JOIN */
 
 	/*
-	 * What the operator gives: for AGGREGATE wms_op_<id>: keys 1..nkeys, then the aggregates; for COLLECT and DEDUP the input's columns without
+	 * What the operator gives: for AGGREGATE wms_op_<id>: keys 1..nkeys, then the aggregates (those that carry a column last); for COLLECT and DEDUP the input's columns without
 	 * #ord; for JOIN the left side's columns that go out, then the right side's. kept_query: for aggregates with kept arguments: reads wms_kept_<id> (columns "#group" int8, "#row" int8, then the input
 	 * columns nkeys+1..), gives #group and one column per kept aggregate, in order of #group.  NULL when there is none.
 	 */

@@ -431,7 +431,6 @@ set_keys(Dedup *d)
 				op->key_eq[i] = clause->eqop;
 		}
 	}
-	d->a->dependent = lappend(d->a->dependent, NULL);
 }
 
 /* No clause refers to the keys any more, unless the level has window functions. */

@@ -10,6 +10,10 @@
  * Columns of an aggregate's lower query, in order: keys; arguments of aggregates with kept arguments;
  * arguments of the others; the event time, if the operator makes the windows; #ord.
  *
+ * GROUP BY a primary key lets a level use the table's other columns too.  To Postgres they are the same all over the group; to a stream they
+ * are not, for the row may change while the group is open.  So they are no part of the key, or one group would become several: a
+ * group *carries* their values, those of the row that came last, by an aggregate of ours for each.
+ *
  * Who makes the windows.  A window call over the event time that is a key is computed by
  * the operator from the time, unless a set-returning call is used for something else too: then it must
  * stay in the lower query.  A key that is made from a window (lower(w), or a column that
@@ -43,7 +47,6 @@ typedef struct GroupKey
 	char	   *label;			/* for messages */
 	Oid			eq;
 	AnTime		time;
-	bool		dependent;		/* determined by other keys */
 } GroupKey;
 
 typedef struct Cut
@@ -53,6 +56,7 @@ typedef struct Cut
 	int			set;			/* range table number that the operator's row set gets while we replace */
 	List	   *keys;			/* GroupKey * */
 	List	   *aggs;			/* Aggref *, different ones */
+	List	   *carried;		/* Var *: columns that the keys determine, different ones; their values come behind those of aggs */
 	List	   *substs;			/* bounds of windows that stand for them */
 	WmsOpPlan  *op;
 	Query	   *lower;
@@ -98,7 +102,7 @@ key_number(Cut *g, const GroupKey *key)
 	elog(ERROR, "key not found");
 }
 
-/* What to call a key that is not in the SELECT list. */
+/* What to call a key that is not in the SELECT list, and a column that is carried. */
 static char *
 label_of(Cut *g, Node *expr)
 {
@@ -293,6 +297,12 @@ collect_aggs(Cut *g)
 	aggs_walker(g->query->havingQual, &context);
 }
 
+static void
+add_column_subst(Cut *g, List **substs, Node *expr, int column)
+{
+	wms_an_add_subst(substs, expr, (Node *) makeVar(g->set, column, exprType(expr), exprTypmod(expr), exprCollation(expr), 0));
+}
+
 /* What becomes of the level's expressions above the operator. */
 static List *
 upper_substs(Cut *g)
@@ -302,11 +312,9 @@ upper_substs(Cut *g)
 	ListCell   *lc;
 
 	foreach(lc, g->aggs)
-	{
-		Aggref	   *agg = lfirst(lc);
-
-		wms_an_add_subst(&substs, (Node *) agg, (Node *) makeVar(g->set, ++n, agg->aggtype, -1, agg->aggcollid, 0));
-	}
+		add_column_subst(g, &substs, lfirst(lc), ++n);
+	foreach(lc, g->carried)
+		add_column_subst(g, &substs, lfirst(lc), ++n);
 	foreach(lc, g->keys)
 	{
 		GroupKey   *key = lfirst(lc);
@@ -317,29 +325,31 @@ upper_substs(Cut *g)
 	return substs;
 }
 
-/* Columns that the level uses besides: GROUP BY a primary key allows that.  They are the same all over the group. */
+/* What the level uses besides. */
 static void
-collect_dependent_keys(Cut *g)
+collect_carried(Cut *g)
 {
 	List	   *substs = upper_substs(g);
 	List	   *rest = list_make2(wms_an_subst_node((Node *) g->query->targetList, substs), wms_an_subst_node(g->query->havingQual, substs));
-	ListCell   *lc;
 
-	foreach(lc, wms_an_level_vars((Node *) rest, g->set))
-	{
-		Var		   *var = lfirst(lc);
-		GroupKey   *key;
+	g->carried = wms_an_level_vars((Node *) rest, g->set);
+}
 
-		char	   *name = get_rte_attribute_name(rt_fetch(var->varno, g->query->rtable), var->varattno);
+/* The value in the row that came last, as the parser would make the call. */
+static Aggref *
+latest_of(Var *var)
+{
+	Aggref	   *agg = makeNode(Aggref);
 
-		if (!OidIsValid(wms_an_equality(var->vartype)))
-		{
-			wms_no_grouped_column(g->a, name, var->vartype, var);
-			return;
-		}
-		key = add_key(g, (Node *) var, (Node *) var, name, wms_an_equality(var->vartype), wms_an_time(g->a, g->query, (Node *) var));
-		key->dependent = true;
-	}
+	agg->aggfnoid = wms_latest_aggregate();
+	agg->aggtype = var->vartype;
+	agg->aggcollid = agg->inputcollid = var->varcollid;
+	agg->aggargtypes = list_make1_oid(var->vartype);
+	agg->args = list_make1(makeTargetEntry(copyObject((Expr *) var), 1, NULL, false));
+	agg->aggkind = AGGKIND_NORMAL;
+	agg->aggno = agg->aggtransno = -1;
+	agg->location = -1;
+	return agg;
 }
 
 /* ---------------------------------------------------------------- the window */
@@ -347,7 +357,7 @@ collect_dependent_keys(Cut *g)
 static bool
 is_time_key(const GroupKey *key)
 {
-	return key->time.watermarked && !key->dependent && (key->time.kind == AN_WINDOW || key->time.kind == AN_EVENT);
+	return key->time.watermarked && (key->time.kind == AN_WINDOW || key->time.kind == AN_EVENT);
 }
 
 /*
@@ -397,7 +407,7 @@ find_session_key(Cut *g)
 		GroupKey   *key = lfirst(lc);
 
 		n++;
-		if (key->dependent || !wms_an_is_session(&key->time))
+		if (!wms_an_is_session(&key->time))
 			continue;
 		if (g->a->options->mode == WMS_UPDATE)
 			wms_no_update_session(g->a, key->shown);
@@ -653,23 +663,43 @@ set_kept_desc(Cut *g)
 	g->op->kept_desc = desc;
 }
 
+/* All aggregates of the operator, and for explain what each is called. */
+static List *
+all_aggs(Cut *g, List **texts)
+{
+	List	   *aggs = list_copy(g->aggs);
+	ListCell   *lc;
+
+	*texts = NIL;
+	foreach(lc, g->aggs)
+		*texts = lappend(*texts, wms_an_text(lfirst(lc), g->query->rtable));
+	foreach(lc, g->carried)
+	{
+		aggs = lappend(aggs, latest_of(lfirst_node(Var, lc)));
+		*texts = lappend(*texts, psprintf("latest %s", wms_an_text(lfirst(lc), g->query->rtable)));
+	}
+	return aggs;
+}
+
 static void
 plan_aggregates(Cut *g)
 {
 	WmsOpPlan  *op = g->op;
+	List	   *texts;
+	List	   *aggs = all_aggs(g, &texts);
 	int			offset = 2 - list_length(g->keys);
 	List	   *kept_calls = NIL;
 	int			i = 0;
 	ListCell   *lc;
 
-	op->naggs = list_length(g->aggs);
+	op->naggs = list_length(aggs);
 	op->aggs = palloc0(sizeof(WmsAggPlan) * Max(op->naggs, 1));
-	foreach(lc, g->aggs)
+	foreach(lc, aggs)
 	{
 		Aggref	   *agg = lfirst(lc);
-		WmsAggPlan *plan = &op->aggs[i++];
+		WmsAggPlan *plan = &op->aggs[i];
 
-		plan->text = wms_an_text((Node *) agg, g->query->rtable);
+		plan->text = list_nth(texts, i++);
 		plan->kept_because = why_kept(g, agg);
 		plan->kept = (plan->kept_because != NULL);
 		plan->inverse = op->retracts && !plan->kept;
@@ -682,7 +712,7 @@ plan_aggregates(Cut *g)
 	if (kept_calls)
 		make_kept_query(g, kept_calls);
 	i = 0;
-	foreach(lc, g->aggs)
+	foreach(lc, aggs)
 	{
 		WmsAggPlan *plan = &op->aggs[i++];
 
@@ -845,7 +875,6 @@ static void
 set_keys(Cut *g)
 {
 	WmsOpPlan  *op = g->op;
-	Bitmapset  *dependent = NULL;
 	int			i = 0;
 	ListCell   *lc;
 
@@ -860,11 +889,8 @@ set_keys(Cut *g)
 		op->keys[i] = makeTargetEntry((Expr *) copyObject(key->shown), i + 1, key->label, false);
 		op->key_texts[i] = wms_an_text(key->shown, g->query->rtable);
 		op->key_eq[i] = key->eq;
-		if (key->dependent)
-			dependent = bms_add_member(dependent, i);
 		i++;
 	}
-	g->a->dependent = lappend(g->a->dependent, dependent);
 }
 
 /* What is known of the operator's row set. */
@@ -894,6 +920,9 @@ add_op_set(Cut *g, List *sources)
 			set->evt = i + 1;
 		i++;
 	}
+	i += list_length(g->aggs);
+	foreach(lc, g->carried)
+		set->not_null[i++] = wms_an_not_null(g->a, g->query, lfirst(lc));
 }
 
 WmsOpPlan *
@@ -919,6 +948,8 @@ set_aggregate_out(Cut *g)
 		wms_an_add_column(&tlist, ((GroupKey *) lfirst(lc))->expr, ((GroupKey *) lfirst(lc))->name);
 	foreach(lc, g->aggs)
 		wms_an_add_column(&tlist, lfirst(lc), psprintf("agg %d", ++n));
+	foreach(lc, g->carried)
+		wms_an_add_column(&tlist, lfirst(lc), label_of(g, lfirst(lc)));
 	g->op->out_desc = wms_an_desc(tlist, true);
 }
 
@@ -968,10 +999,9 @@ wms_an_cut_group(Analysis *a, Query *query)
 	write_out_grouping(query);
 	collect_keys(&g);
 	collect_aggs(&g);
-	if (a->refusal == NULL)
-		collect_dependent_keys(&g);
 	if (a->refusal)
 		return;
+	collect_carried(&g);
 
 	g.op = wms_an_new_op(a, WMS_OP_AGGREGATE);
 	g.op->global = (query->groupClause == NIL);

@@ -74,7 +74,6 @@ typedef struct Analysis
 	bool		processing_time;
 	List	   *sources;		/* WmsSourcePlan * */
 	List	   *ops;			/* WmsOpPlan *, innermost first */
-	List	   *dependent;		/* of each operator: Bitmapset of keys (0-based) that other keys determine */
 	List	   *sets;			/* AnSet * */
 	List	   *notices;
 	List	   *relids;
@@ -267,7 +266,6 @@ extern void wms_no_mixed_sources(Analysis *a, const char *queue, const char *tab
 extern void wms_no_system_column(Analysis *a, const void *where);
 extern void wms_no_virtual_column(Analysis *a, const void *where);
 extern void wms_no_two_windows(Analysis *a, const void *where);
-extern void wms_no_grouped_column(Analysis *a, const char *column, Oid type, const void *where);
 extern void wms_no_two_times(Analysis *a, const void *where);
 extern void wms_no_one_bound(Analysis *a, const void *where);
 extern void wms_no_processing_time(Analysis *a, const void *where);

@@ -605,7 +605,6 @@ set_keys(JoinCut *j)
 		op->key_eq[i] = key->eq;
 		i++;
 	}
-	j->a->dependent = lappend(j->a->dependent, NULL);
 }
 
 static void

@@ -228,7 +228,6 @@ static TargetEntry *
 set_key(Output *out)
 {
 	WmsStreamPlan *plan = out->plan;
-	Bitmapset  *dependent = list_nth(out->a->dependent, out->top->id);
 	List	   *columns = NIL;
 	bool		not_null = true;
 
@@ -236,8 +235,6 @@ set_key(Output *out)
 	{
 		List	   *shown = columns_for_key(out, i);
 
-		if (bms_is_member(i, dependent))
-			continue;
 		if (shown == NIL)
 			return out->top->keys[i];
 		columns = list_concat_unique_int(columns, shown);

@@ -325,13 +325,6 @@ wms_no_two_windows(Analysis *a, const void *where)
 }
 
 void
-wms_no_grouped_column(Analysis *a, const char *column, Oid type, const void *where)
-{
-	SAY_NO(a, NOT_SUPPORTED, where, "Cast it in the query, for example to text or jsonb.",
-		   "column \"%s\" is determined by the group's key, but its type %s has no equality to keep it by", column, format_type_be(type));
-}
-
-void
 wms_no_two_times(Analysis *a, const void *where)
 {
 	SAY_NO(a, NOT_SUPPORTED, where, "Keep the one that decides when a group is finished.", "two event times in one operator");

@@ -139,11 +139,15 @@ typedef enum WmsFunction
 	WMS_FN_WINDOW,				/* scalar, one window */
 	WMS_FN_WINDOW_SLIDE,		/* set-returning */
 	WMS_FN_CUMULATE,
-	WMS_FN_SESSION
+	WMS_FN_SESSION,
+	WMS_FN_LATEST				/* the aggregate latest() */
 } WmsFunction;
 
 /* What funcid is to us.  Cached; the cache is dropped when pg_proc changes. */
 extern WmsFunction wms_function_kind(Oid funcid);
+
+/* Our aggregate for columns that a group carries. */
+extern Oid	wms_latest_aggregate(void);
 
 /* OID of schema wmstream, of the extension, and of one of its relations; InvalidOid when the extension is not there. */
 extern Oid	wms_schema_oid(void);

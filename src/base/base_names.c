@@ -1,7 +1,7 @@
 /*
  * base_names.c
  *	  Which OIDs belong to us: the extension, its schema, its relations, its
- *	  window and watermark functions.
+ *	  window and watermark functions, its aggregate.
  *
  * Calls in a user's query are recognised by function OID, never by name, so a
  * search_path cannot pass another function off as ours; and only functions that
@@ -61,7 +61,9 @@ kind_of(const char *name, bool returns_set)
 		return returns_set ? WMS_FN_WINDOW_SLIDE : WMS_FN_WINDOW;
 	if (strcmp(name, "cumulate_window") == 0)
 		return WMS_FN_CUMULATE;
-	return WMS_FN_SESSION;
+	if (strcmp(name, "session_window") == 0)
+		return WMS_FN_SESSION;
+	return WMS_FN_LATEST;
 }
 
 /* Adds the extension's own functions of a name, whatever their arguments. */
@@ -89,7 +91,7 @@ static void
 learn(void)
 {
 	static bool listening = false;
-	static const char *const names[] = {"watermark", "window", "cumulate_window", "session_window"};
+	static const char *const names[] = {"watermark", "window", "cumulate_window", "session_window", "latest"};
 	uint64		as_of = changes;	/* a change that arrives while we read makes us read again */
 	Oid			schema;
 
@@ -133,6 +135,17 @@ wms_function_kind(Oid funcid)
 			return known[i].kind;
 	}
 	return WMS_FN_OTHER;
+}
+
+Oid
+wms_latest_aggregate(void)
+{
+	for (int i = 0; can_know() && i < nknown; i++)
+	{
+		if (known[i].kind == WMS_FN_LATEST)
+			return known[i].oid;
+	}
+	elog(ERROR, "aggregate wmstream.latest() is not there");
 }
 
 Oid

@@ -17,6 +17,8 @@
  * more count, after the last aggregate, is that of the group's rows.
  *
  * A final function that may scribble on its state gets a copy, for the state lives on.
+ *
+ * One aggregate is our own: latest(), by which a group carries the columns that its keys determine (analyze_group.c).
  */
 #include "postgres.h"
 
@@ -39,6 +41,8 @@
 #include "flow/flow_internal.h"
 
 #define STATES_POOL 32			/* groups whose states are asked for together */
+
+PG_FUNCTION_INFO_V1(wms_sql_latest);
 
 /* ---------------------------------------------------------------- preparing */
 
@@ -751,6 +755,21 @@ wms_flow_states_combine(FlowOp *op, FlowState *into, FlowState *from)
 {
 	for (int i = 0; i < op->nfast; i++)
 		combine(op, &op->fast[i], &into[i], &from[i]);
+}
+
+/* ---------------------------------------------------------------- latest() */
+
+/*
+ * The value of the row that came last, also if it is NULL: of all columns that are carried the group shows one and the same row.  As a
+ * combine function: that of the group that goes into the other.  The row that brings sessions together comes after that; the panes of a
+ * sliding window go in in the order of time.
+ */
+Datum
+wms_sql_latest(PG_FUNCTION_ARGS)
+{
+	if (PG_ARGISNULL(1))
+		PG_RETURN_NULL();
+	PG_RETURN_DATUM(PG_GETARG_DATUM(1));
 }
 
 /* ---------------------------------------------------------------- results */
