@@ -28,7 +28,6 @@ CREATE TABLE wmstream.stream (
 	delay_us			int8,
 	made_result			bool NOT NULL,
 	has_key				bool NOT NULL,
-	key_columns			int2[],
 	status				text NOT NULL,
 	reason				text,
 	since				timestamptz NOT NULL,

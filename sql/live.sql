@@ -146,6 +146,17 @@ SELECT wmstream.resume('hourly');
 SELECT wmstream.wait('hourly');
 SELECT * FROM wmstream.live(NULL::hourly) ORDER BY hour, region;
 
+-- a result that has been altered, by those who look before the worker does
+BEGIN;
+ALTER TABLE running ALTER total TYPE text;
+SELECT count(*) FROM wmstream.open_windows(NULL::running);
+\echo :SQLSTATE
+ROLLBACK;
+BEGIN;
+ALTER TABLE running RENAME region TO place;
+SELECT count(*) FROM wmstream.live(NULL::running);
+\echo :SQLSTATE
+ROLLBACK;
 -- who may
 SELECT * FROM wmstream.live(NULL::sale);
 SELECT * FROM wmstream.open_windows(NULL::int);

@@ -300,6 +300,8 @@ extern WmsRowSet *wms_rowset_make(QueryEnvironment *env, const char *name, Tuple
  * is about to go or has gone: nothing is freed.
  */
 extern Tuplestorestate *wms_rowset_begin(WmsRowSet *set);
+/* Rows that were collected before the set was made become its own. */
+extern void wms_rowset_adopt(WmsRowSet *set, Tuplestorestate *rows);
 extern void wms_rowset_forget(WmsRowSet *set);
 extern void wms_rowset_end(WmsRowSet *set);	/* frees the rows, and files that they spilled into */
 

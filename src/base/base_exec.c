@@ -96,11 +96,17 @@ wms_rowset_make(QueryEnvironment *env, const char *name, TupleDesc desc)
 Tuplestorestate *
 wms_rowset_begin(WmsRowSet *set)
 {
+	wms_rowset_adopt(set, tuplestore_begin_heap(false, false, work_mem));
+	return set->rows;
+}
+
+void
+wms_rowset_adopt(WmsRowSet *set, Tuplestorestate *rows)
+{
 	if (set->rows)
 		tuplestore_end(set->rows);
-	set->rows = tuplestore_begin_heap(false, false, work_mem);
-	set->enr->reldata = set->rows;
-	return set->rows;
+	set->rows = rows;
+	set->enr->reldata = rows;
 }
 
 void

@@ -110,7 +110,8 @@ typedef struct WmsOpenRows
 	TupleDesc	desc;			/* and how they look: columns of the result by name, all others NULL */
 	Tuplestorestate *replaced;	/* where keys of the result go: rows that it may have and that are older than the open ones */
 	bool		known;			/* set: the state is in memory, or there is none yet */
-	int64		groups;			/* set: open groups that the result may have rows of; without a key columns there is one at most */
+	int64		groups;			/* set: open groups that the result may have rows of */
+	List	   *key;			/* set, if there are any: names of the key's columns, in their order; NIL: without them there is one group at most */
 } WmsOpenRows;
 extern void wms_flow_read_open(const WmsStreamDef *def, Snapshot snapshot, WmsOpenRows *into);
 

@@ -359,7 +359,6 @@ copy_def(const WmsStreamDef *def)
 	WmsStreamDef *copy = palloc(sizeof(WmsStreamDef));
 
 	*copy = *def;
-	copy->key_columns = list_copy(def->key_columns);
 	copy->reason = copy->filled = NULL;
 	copy->timezone = copy->datestyle = copy->intervalstyle = NULL;	/* the worker's business */
 	return copy;

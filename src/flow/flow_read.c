@@ -140,6 +140,17 @@ put_row(TupleTableSlot *slot, void *arg)
 	tuplestore_puttupleslot((Tuplestorestate *) arg, slot);
 }
 
+static List *
+key_names(const WmsStreamPlan *plan)
+{
+	List	   *names = NIL;
+	ListCell   *lc;
+
+	foreach(lc, plan->key_columns)
+		names = lappend(names, pstrdup(NameStr(TupleDescAttr(plan->result_desc, lfirst_int(lc) - 1)->attname)));
+	return names;
+}
+
 /* Keys of the result from the operator's row set, which has groups. */
 static void
 put_keys(WmsFlow *flow, WmsOpenRows *into, int64 groups)
@@ -249,6 +260,7 @@ wms_flow_read_open(const WmsStreamDef *def, Snapshot snapshot, WmsOpenRows *into
 
 	into->known = true;
 	into->groups = 0;
+	into->key = NIL;
 	if (sees_batches)
 		reading.batches = seen.counters[WMS_COUNT_BATCHES];
 	if (flow->final->reads_op)
@@ -259,6 +271,8 @@ wms_flow_read_open(const WmsStreamDef *def, Snapshot snapshot, WmsOpenRows *into
 			wms_flow_run_input(flow->final);
 		reshape_all(rows, flow->plan->result_desc, into->rows, into->desc);
 		find_replaced(flow, into);
+		if (into->groups > 0)
+			into->key = key_names(flow->plan);
 		end_reading(flow);
 	}
 	tuplestore_end(rows);

@@ -89,7 +89,6 @@ typedef struct WmsStreamDef
 	int64		delay_us;		/* altered delay; -1: as the query says */
 	bool		made_result;	/* create_stream made the result table */
 	bool		has_key;		/* result has a key over the shown group keys */
-	List	   *key_columns;	/* of result, attribute numbers; NIL without key */
 	WmsStatus	status;
 	char	   *reason;			/* NULL: none */
 	TimestampTz since;
@@ -165,7 +164,7 @@ typedef struct WmsTarget
 	Oid			relid;			/* InvalidOid: to be made */
 	Oid			owner;			/* of the table; the current user if it is to be made */
 	bool		made;
-	List	   *key_columns;	/* set by wms_define_result: attribute numbers; NIL without key */
+	bool		has_key;		/* set by wms_define_result: a key over the shape's key columns */
 } WmsTarget;
 
 /* What name (perhaps qualified, perhaps quoted) stands for.  An existing table is locked; it may be a stream already.  Writes nothing. */
@@ -176,8 +175,10 @@ extern void wms_target_check(const WmsTarget *target);
 extern void wms_target_check_shape(const WmsTarget *target, const WmsShape *shape, bool key_needed);
 /* Makes the table, or finds the key of an existing one.  key_needed: makes one if there is none. */
 extern void wms_define_result(WmsTarget *target, const WmsShape *shape, bool key_needed);
-/* Attribute numbers of the key of an existing result, made if it is missing. */
-extern List *wms_define_key(Oid stream, const WmsShape *shape);
+/* The key of an existing result, made if it is missing. */
+extern void wms_define_key(Oid stream, const WmsShape *shape);
+/* ERROR unless an existing result still has all columns of the query by name and type: its owner may have altered it. */
+extern void wms_result_check(Oid stream, TupleDesc desc);
 
 /* ---- registry_define.c */
 

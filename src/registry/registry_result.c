@@ -220,7 +220,7 @@ make_table(WmsTarget *target, const WmsShape *shape, bool key_needed)
 	{
 		appendStringInfoString(&sql, shape->key_not_null ? ", PRIMARY KEY " : ", UNIQUE NULLS NOT DISTINCT ");
 		append_columns(&sql, shape->desc, shape->key_columns);
-		target->key_columns = list_copy(shape->key_columns);
+		target->has_key = true;
 	}
 	appendStringInfoChar(&sql, ')');
 	wms_registry_command(sql.data);
@@ -414,30 +414,35 @@ make_key(Oid relid, const WmsShape *shape)
 	wms_registry_command(sql.data);
 }
 
-/* The key's attributes if the table has that key, or gets it because it is needed. */
-static List *
+/* Has the table that key, or does it get it because it is needed? */
+static bool
 find_or_make_key(Oid relid, const WmsShape *shape, bool needed)
 {
 	Relation	rel;
-	List	   *attributes;
 	bool		found;
 
 	if (!key_possible(shape, needed))
-		return NIL;
+		return false;
 	rel = table_open(relid, ShareUpdateExclusiveLock);
-	attributes = key_attributes(rel, shape);
-	found = has_key_over(rel, attributes);
+	found = has_key_over(rel, key_attributes(rel, shape));
 	table_close(rel, NoLock);
 	/* CREATE INDEX wants the table closed. */
 	if (!found && needed)
 		make_key(relid, shape);
-	return found || needed ? attributes : NIL;
+	return found || needed;
 }
 
-List *
+void
 wms_define_key(Oid stream, const WmsShape *shape)
 {
-	return find_or_make_key(stream, shape, true);
+	(void) find_or_make_key(stream, shape, true);
+}
+
+static void
+check_columns(Relation rel, const WmsShape *shape)
+{
+	for (int i = 0; i < shape->desc->natts; i++)
+		check_column(rel, shape, i + 1);
 }
 
 static void
@@ -445,8 +450,7 @@ check_table(const WmsTarget *target, const WmsShape *shape)
 {
 	Relation	rel = table_open(target->relid, NoLock);
 
-	for (int i = 0; i < shape->desc->natts; i++)
-		check_column(rel, shape, i + 1);
+	check_columns(rel, shape);
 	check_left_out(rel, shape);
 	table_close(rel, NoLock);
 }
@@ -460,11 +464,22 @@ wms_target_check_shape(const WmsTarget *target, const WmsShape *shape, bool key_
 		check_table(target, shape);
 }
 
+/* What must stay out of an INSERT is found out by the INSERT. */
+void
+wms_result_check(Oid stream, TupleDesc desc)
+{
+	WmsShape	shape = {.desc = desc};
+	Relation	rel = table_open(stream, AccessShareLock);
+
+	check_columns(rel, &shape);
+	table_close(rel, NoLock);
+}
+
 void
 wms_define_result(WmsTarget *target, const WmsShape *shape, bool key_needed)
 {
 	if (OidIsValid(target->relid))
-		target->key_columns = find_or_make_key(target->relid, shape, key_needed);
+		target->has_key = find_or_make_key(target->relid, shape, key_needed);
 	else
 		make_table(target, shape, key_needed);
 }

@@ -23,10 +23,8 @@
 #include "access/xlog.h"
 #include "catalog/indexing.h"
 #include "catalog/pg_class.h"
-#include "catalog/pg_type.h"
 #include "miscadmin.h"
 #include "storage/lmgr.h"
-#include "utils/array.h"
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
@@ -62,7 +60,6 @@ enum
 	COLUMN_DELAY_US,
 	COLUMN_MADE_RESULT,
 	COLUMN_HAS_KEY,
-	COLUMN_KEY_COLUMNS,
 	COLUMN_STATUS,
 	COLUMN_REASON,
 	COLUMN_SINCE,
@@ -145,24 +142,6 @@ text_or_null(Datum value, bool isnull)
 	return isnull ? NULL : TextDatumGetCString(value);
 }
 
-static List *
-attribute_list(Datum value)
-{
-	ArrayType  *array = DatumGetArrayTypeP(value);
-	List	   *list = NIL;
-	Datum	   *elements;
-	bool	   *nulls;
-	int			n;
-
-	deconstruct_array(array, INT2OID, sizeof(int16), true, TYPALIGN_SHORT, &elements, &nulls, &n);
-	for (int i = 0; i < n; i++)
-	{
-		if (!nulls[i])
-			list = lappend_int(list, DatumGetInt16(elements[i]));
-	}
-	return list;
-}
-
 /* Registered.  In a parallel query no newer snapshot than the query's own may be taken. */
 static Snapshot
 newest_snapshot(void)
@@ -221,7 +200,6 @@ def_from_tuple(HeapTuple tuple, TupleDesc desc)
 	def->delay_us = ISNULL(COLUMN_DELAY_US) ? -1 : DatumGetInt64(VALUE(COLUMN_DELAY_US));
 	def->made_result = DatumGetBool(VALUE(COLUMN_MADE_RESULT));
 	def->has_key = DatumGetBool(VALUE(COLUMN_HAS_KEY));
-	def->key_columns = ISNULL(COLUMN_KEY_COLUMNS) ? NIL : attribute_list(VALUE(COLUMN_KEY_COLUMNS));
 	def->status = (WmsStatus) INDEX_OF(TEXT(COLUMN_STATUS), status_names);
 	def->reason = TEXT(COLUMN_REASON);
 	def->since = DatumGetTimestampTz(VALUE(COLUMN_SINCE));
@@ -288,18 +266,6 @@ put_span(Row *row, int column, int64 span)
 		put_null(row, column);
 }
 
-static Datum
-attribute_array(List *attributes)
-{
-	Datum	   *elements = palloc((list_length(attributes) + 1) * sizeof(Datum));
-	int			n = 0;
-	ListCell   *lc;
-
-	foreach(lc, attributes)
-		elements[n++] = Int16GetDatum((int16) lfirst_int(lc));
-	return PointerGetDatum(construct_array(elements, n, INT2OID, sizeof(int16), true, TYPALIGN_SHORT));
-}
-
 static void
 put_time(Row *row, int column, bool known, TimestampTz time)
 {
@@ -340,7 +306,6 @@ put_settings(Row *row, const WmsStreamDef *def)
 	put_span(row, COLUMN_DELAY_US, def->delay_us);
 	put(row, COLUMN_MADE_RESULT, BoolGetDatum(def->made_result));
 	put(row, COLUMN_HAS_KEY, BoolGetDatum(def->has_key));
-	put(row, COLUMN_KEY_COLUMNS, attribute_array(def->key_columns));
 	put_text(row, COLUMN_TIMEZONE, def->timezone);
 	put_text(row, COLUMN_DATESTYLE, def->datestyle);
 	put_text(row, COLUMN_INTERVALSTYLE, def->intervalstyle);
@@ -745,6 +710,7 @@ wms_registry_transition(Oid stream, WmsStatus to, const char *reason)
 		put_beginning(&row, def);
 		if (def->fill == WMS_FILL_FILLED)
 			put_fill(&row, WMS_FILL_NONE, 0, NULL);	/* transactions of another place */
+		put_time(&row, COLUMN_ADVANCE_TO, false, 0);	/* it begins without the former watermark */
 		adopt_row(rel, old, &row);
 	}
 	else

@@ -383,6 +383,7 @@ wms_sink_open(const WmsStreamDef *def, TupleDesc desc, List *key_columns, AttrNu
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("the stream's result table is gone")));
 	check_logged(def->stream);
+	wms_result_check(def->stream, desc);
 	sink->env = create_queryEnv();
 	sink->relid = def->stream;
 	sink->desc = desc;

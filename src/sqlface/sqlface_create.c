@@ -379,8 +379,7 @@ define(Creation *creation)
 	wms_define_result(target, &creation->shape, creation->key_needed);
 	def->stream = target->relid;
 	def->made_result = target->made;
-	def->key_columns = target->key_columns;
-	def->has_key = target->key_columns != NIL;
+	def->has_key = target->has_key;
 	def->view = wms_define_view(target, creation->query);
 	check_no_loop(creation);
 	if (creation->late_table)

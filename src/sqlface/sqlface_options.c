@@ -281,7 +281,7 @@ set_allowed_lateness(WmsStreamDef *def, const char *value)
 	shape.key_not_null = plan->key_not_null;
 	shape.text = NULL;
 	shape.places = NULL;
-	def->key_columns = wms_define_key(def->stream, &shape);
+	wms_define_key(def->stream, &shape);
 	def->has_key = true;
 }
 

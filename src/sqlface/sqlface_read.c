@@ -204,6 +204,7 @@ read_open(const WmsStreamDef *def, WmsOpenRows *into)
 
 	into->known = false;
 	into->groups = 0;
+	into->key = NIL;
 	if (!still)
 	{
 		wms_face_become_owner(def, &scope);
@@ -264,20 +265,24 @@ put_live_row(TupleTableSlot *slot, void *arg)
 	tuplestore_putvalues(rows->store, rows->desc, rows->values, rows->isnull);
 }
 
-/* The key columns of the result. */
+/* Columns of the result by name: the numbers that they have here are not those they had in another database. */
 static TupleDesc
-key_desc(const WmsStreamDef *def)
+key_desc(Oid stream, List *names)
 {
-	Relation	rel = table_open(def->stream, AccessShareLock);
-	TupleDesc	desc = CreateTemplateTupleDesc(list_length(def->key_columns));
+	Relation	rel = table_open(stream, AccessShareLock);
+	TupleDesc	desc = CreateTemplateTupleDesc(list_length(names));
 	int			i = 0;
 	ListCell   *lc;
 
-	foreach(lc, def->key_columns)
-		TupleDescCopyEntry(desc, ++i, RelationGetDescr(rel), lfirst_int(lc));
-	i = 0;
-	foreach(lc, def->key_columns)
-		TupleDescAttr(desc, i++)->attnotnull = TupleDescAttr(RelationGetDescr(rel), lfirst_int(lc) - 1)->attnotnull;
+	foreach(lc, names)
+	{
+		AttrNumber	number = get_attnum(stream, lfirst(lc));
+
+		if (number <= 0)		/* the flow was built over it under our lock */
+			elog(ERROR, "no column \"%s\" in table \"%s\"", (char *) lfirst(lc), RelationGetRelationName(rel));
+		TupleDescCopyEntry(desc, ++i, RelationGetDescr(rel), number);
+		TupleDescAttr(desc, i - 1)->attnotnull = TupleDescAttr(RelationGetDescr(rel), number - 1)->attnotnull;
+	}
 	table_close(rel, NoLock);
 	return desc;
 }
@@ -394,17 +399,20 @@ static void
 read_live(const WmsStreamDef *def, LiveRows *rows)
 {
 	QueryEnvironment *env = create_queryEnv();
-	TupleDesc	key = key_desc(def);
 	WmsRowSet  *open_set = wms_rowset_make(env, "wms_open", rows->desc);
-	WmsRowSet  *replaced_set = wms_rowset_make(env, "wms_replaced", key);
+	WmsRowSet  *replaced_set;
 	WmsOpenRows open = {0};
+	TupleDesc	key;
 	WmsQuery   *query;
 
 	open.rows = wms_rowset_begin(open_set);
 	open.desc = rows->desc;
-	open.replaced = wms_rowset_begin(replaced_set);
+	open.replaced = tuplestore_begin_heap(false, false, work_mem);
 	if (def->output_mode != WMS_COMPLETE)
 		read_open(def, &open);
+	key = key_desc(def->stream, open.key);
+	replaced_set = wms_rowset_make(env, "wms_replaced", key);
+	wms_rowset_adopt(replaced_set, open.replaced);
 	query = wms_query_parse(live_query(def, &open, key), env);
 	wms_query_plan(query);
 	wms_query_run(query, wms_dest_call(put_live_row, rows));

@@ -420,7 +420,6 @@ copy_def(const WmsStreamDef *def, MemoryContext context)
 	old = MemoryContextSwitchTo(context);
 	copy = palloc(sizeof(WmsStreamDef));
 	*copy = *def;
-	copy->key_columns = list_copy(def->key_columns);
 	copy->begins_after = def->begins_after ? wms_seen_copy(def->begins_after) : NULL;
 	copy->damage = def->damage ? pstrdup(def->damage) : NULL;
 	copy->reason = def->reason ? pstrdup(def->reason) : NULL;
