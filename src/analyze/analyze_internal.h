@@ -258,7 +258,7 @@ extern void wms_no_single_source(Analysis *a, int ntables, const void *where);
 extern void wms_no_too_many_sources(Analysis *a, int location);
 extern void wms_no_such_table(Analysis *a, const char *name, const char *kind, const char *hint, const void *where);
 extern void wms_no_temporary_table(Analysis *a, const char *name, const void *where);
-extern void wms_no_own_result(Analysis *a, const char *name, const void *where);
+extern void wms_no_own_result(Analysis *a, Oid relid, const void *where);
 extern void wms_no_changing_result(Analysis *a, const char *name, const void *where);
 extern void wms_no_row_security(Analysis *a, const char *name, const void *where);
 extern void wms_no_update_trigger(Analysis *a, const char *name, const void *where);

@@ -269,9 +269,18 @@ wms_no_temporary_table(Analysis *a, const char *name, const void *where)
 }
 
 void
-wms_no_own_result(Analysis *a, const char *name, const void *where)
+wms_no_own_result(Analysis *a, Oid relid, const void *where)
 {
-	SAY_NO(a, ERRCODE_INVALID_OBJECT_DEFINITION, where, "Write into another table.", "a stream cannot read its own result \"%s\"", name);
+	const char *hint = "Write into another table.";
+	char	   *result = get_rel_name(a->options->result);
+	char	   *name = get_rel_name(relid);
+
+	if (relid == a->options->result)
+		SAY_NO(a, ERRCODE_INVALID_OBJECT_DEFINITION, where, hint, "a stream cannot read its own result \"%s\"", result);
+	else if (wms_is_part_of(relid, list_make1_oid(a->options->result)))
+		SAY_NO(a, ERRCODE_INVALID_OBJECT_DEFINITION, where, hint, "a stream cannot read \"%s\", a partition of its own result \"%s\"", name, result);
+	else
+		SAY_NO(a, ERRCODE_INVALID_OBJECT_DEFINITION, where, hint, "a stream cannot read \"%s\", of which its own result \"%s\" is a partition", name, result);
 }
 
 void

@@ -73,14 +73,14 @@ static void
 check_table(Analysis *a, const RangeTblEntry *rte)
 {
 	Relation	rel = table_open(rte->relid, NoLock);
-	WmsStreamDef *lower;
+	Oid			lower;
 
-	if (rte->relid == a->options->result)
-		wms_no_own_result(a, RelationGetRelationName(rel), rte);
+	if (wms_tables_overlap(rte->relid, a->options->result))
+		wms_no_own_result(a, rte->relid, rte);
 	check_kind(a, rel, rte);
-	lower = wms_registry_stream(rte->relid);
-	if (lower && wms_stream_changes_rows(lower) && !a->options->retract)
-		wms_no_changing_result(a, RelationGetRelationName(rel), rte);
+	lower = a->options->retract ? InvalidOid : wms_changing_result(rte->relid);
+	if (OidIsValid(lower))
+		wms_no_changing_result(a, get_rel_name(lower), rte);
 	if (rel->trigdesc && rel->trigdesc->trig_update_before_row && wms_is_queue(rte->relid))
 		wms_no_update_trigger(a, RelationGetRelationName(rel), rte);
 	if (rte->securityQuals != NIL)
@@ -789,8 +789,8 @@ static_walker(Node *node, void *arg)
 				continue;
 			a->static_told = lappend_oid(a->static_told, rte->relid);
 			a->static_places = lappend_int(a->static_places, wms_an_place(a, rte));
-			if (rte->relid == a->options->result)
-				wms_no_own_result(a, get_rel_name(rte->relid), rte);
+			if (wms_tables_overlap(rte->relid, a->options->result))
+				wms_no_own_result(a, rte->relid, rte);
 			wms_an_notice(a, "\"%s\" is read as a static table", get_rel_name(rte->relid));
 		}
 		query_tree_walker(query, static_walker, a, 0);

@@ -297,6 +297,20 @@ make_contexts(WmsFlow *flow)
 	flow->agg->tmpcontext = flow->row;
 }
 
+/* A view that it reads may have been replaced, a table that it writes may have become a partition of one that it reads. */
+static void
+check_no_loop(const WmsStreamDef *def)
+{
+	if (wms_definition_reaches(def->view, def->stream))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("the stream would read its own result \"%s\" through others", get_rel_name(def->stream))));
+	if (OidIsValid(def->late_table) && wms_definition_reaches(def->view, def->late_table))
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
+				 errmsg("the stream would read its own late table \"%s\"", get_rel_name(def->late_table))));
+}
+
 static WmsStreamPlan *
 analyze_definition(const WmsStreamDef *def)
 {
@@ -312,14 +326,10 @@ analyze_definition(const WmsStreamDef *def)
 	options.retract = def->on_change == WMS_CHANGE_RETRACT;
 	options.owner = def->owner;
 	options.result = def->stream;
-	/* a view that it reads may have been replaced */
-	if (wms_definition_reaches(def->view, def->stream))
-		ereport(ERROR,
-				(errcode(ERRCODE_INVALID_OBJECT_DEFINITION),
-				 errmsg("the stream would read its own result \"%s\" through others", get_rel_name(def->stream))));
 	plan = wms_analyze_view(def->view, &options, &refusal);
 	if (plan == NULL)
 		wms_refusal_raise(refusal, NULL);
+	check_no_loop(def);
 	return plan;
 }
 

@@ -199,12 +199,23 @@ extern void wms_drop_definition(const WmsStreamDef *def, bool results);
 extern List *wms_definition_reads(Oid view);
 /* The same without waiting for a lock; false: there may be more, behind a view that somebody is changing. */
 extern bool wms_definition_reads_now(Oid view, List **relids);
+/* Is the table, or one that it is a partition of, among these? */
+extern bool wms_is_part_of(Oid relid, const List *relids);
+/* Is one of the two the other, or a partition of it?  False if one is InvalidOid. */
+extern bool wms_tables_overlap(Oid a, Oid b);
 /* Are rows of its result updated or deleted after they were written? */
 extern bool wms_stream_changes_rows(const WmsStreamDef *def);
-/* Does the stream write into one of these tables: its result, its late table? */
+/* Such a stream whose result is the table or a partition of it; InvalidOid: there is none. */
+extern Oid	wms_changing_result(Oid relid);
+/* Does the stream write into one of these tables or a partition of them, by its result or its late table? */
 extern bool wms_stream_writes(const WmsStreamDef *def, const List *relids);
-/* Does the definition read relid, itself or through views and the results of other streams?  Not asked of the view itself. */
+/* OIDs, in their order, of the streams that write what is read in these tables. */
+extern List *wms_streams_into(const List *relids);
+/* Does the definition read relid, or a table that overlaps it, itself or through views, results and late tables of other streams?  Not asked of
+ * the view itself. */
 extern bool wms_definition_reaches(Oid view, Oid relid);
+/* The same of a table or view that a definition reads. */
+extern bool wms_relation_reaches(Oid from, Oid relid);
 
 /* ---- registry_queue.c */
 

@@ -13,6 +13,14 @@
 extern Relation wms_registry_open(const char *table, LOCKMODE lockmode);
 /* registry_stream.c: the owner of a relation; InvalidOid if that is gone. */
 extern Oid	wms_registry_owner(Oid relid);
+/* registry_stream.c: of all streams, as wms_registry_streams has them, where they write and where their definition is; cheaper. */
+typedef struct WmsOutput
+{
+	Oid			stream;
+	Oid			view;
+	Oid			late_table;		/* InvalidOid: none */
+} WmsOutput;
+extern List *wms_registry_outputs(void);
 /* registry_stream.c: the stream, if it is still there, begins with what commits after this moment. */
 extern void wms_registry_begin_now(Oid stream);
 /* registry_queue.c: what has committed by now, and we ourselves; a pg_snapshot. */

@@ -471,6 +471,43 @@ wms_registry_streams(void)
 	return streams;
 }
 
+static Oid
+oid_or_none(HeapTuple tuple, int column, TupleDesc desc)
+{
+	bool		isnull;
+	Datum		value = heap_getattr(tuple, column, desc, &isnull);
+
+	return isnull ? InvalidOid : DatumGetObjectId(value);
+}
+
+List *
+wms_registry_outputs(void)
+{
+	Relation	rel = open_registry(AccessShareLock);
+	List	   *outputs = NIL;
+	Snapshot	snapshot;
+	SysScanDesc scan;
+	HeapTuple	tuple;
+
+	if (!rel)
+		return NIL;
+	snapshot = newest_snapshot();
+	scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
+	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
+	{
+		WmsOutput  *output = palloc(sizeof(WmsOutput));
+
+		output->stream = oid_or_none(tuple, COLUMN_STREAM, RelationGetDescr(rel));
+		output->view = oid_or_none(tuple, COLUMN_VIEW, RelationGetDescr(rel));
+		output->late_table = oid_or_none(tuple, COLUMN_LATE_TABLE, RelationGetDescr(rel));
+		outputs = lappend(outputs, output);
+	}
+	systable_endscan(scan);
+	UnregisterSnapshot(snapshot);
+	table_close(rel, AccessShareLock);
+	return outputs;
+}
+
 bool
 wms_registry_exists(void)
 {

@@ -422,7 +422,7 @@ check_may_wait(const WmsStreamDef *def)
 }
 
 /*
- * What was committed reaches a stream over the streams whose results it reads: first those have to be done with it, and then all
+ * What was committed reaches a stream over the streams whose results and late tables it reads: first those have to be done with it, and then all
  * that they have written is waited for.  seen: streams that are waited for already.
  */
 static void
@@ -433,7 +433,7 @@ wait_in_order(const WmsStreamDef *def, TimestampTz until, List **seen)
 
 	check_stack_depth();
 	*seen = lappend_oid(*seen, def->stream);
-	foreach(lc, wms_definition_reads(def->view))
+	foreach(lc, wms_streams_into(wms_definition_reads(def->view)))
 	{
 		WmsStreamDef *below = wms_registry_stream(lfirst_oid(lc));
 

@@ -167,15 +167,6 @@ exists_already(const Creation *creation)
 	return true;
 }
 
-static int
-compare_streams(const ListCell *a, const ListCell *b)
-{
-	Oid			x = ((const WmsStreamDef *) lfirst(a))->stream;
-	Oid			y = ((const WmsStreamDef *) lfirst(b))->stream;
-
-	return (x > y) - (x < y);
-}
-
 /*
  * Streams that write what the new one reads must know of it from its commit on, for only then what they write is decoded: until then they
  * wait.  Locks are taken in the order of OIDs.  Tells whether there are any.
@@ -183,21 +174,12 @@ compare_streams(const ListCell *a, const ListCell *b)
 static bool
 hold_streams_below(const List *relids)
 {
-	List	   *streams = wms_registry_streams();
-	bool		found = false;
+	List	   *streams = wms_streams_into(relids);
 	ListCell   *lc;
 
-	list_sort(streams, compare_streams);
 	foreach(lc, streams)
-	{
-		WmsStreamDef *def = lfirst(lc);
-
-		if (!wms_stream_writes(def, relids))
-			continue;
-		wms_registry_lock(def->stream);
-		found = true;
-	}
-	return found;
+		wms_registry_lock(lfirst_oid(lc));
+	return streams != NIL;
 }
 
 /* Planning may run functions: as it is planned later, by the role and in the context that the stream runs in. */
@@ -339,7 +321,7 @@ make_slot_first(Creation *creation)
 
 /* ---------------------------------------------------------------- writing */
 
-/* Where the definition reads another stream that reads the result; that may be through streams between them. */
+/* Where the definition reads what another stream writes that reads the result; that may be through streams between them. */
 static int
 place_of_loop(const WmsStreamPlan *plan, Oid result)
 {
@@ -348,9 +330,7 @@ place_of_loop(const WmsStreamPlan *plan, Oid result)
 
 	forboth(lc, plan->relids, lc2, plan->relid_places)
 	{
-		WmsStreamDef *other = wms_registry_stream(lfirst_oid(lc));
-
-		if (other && wms_definition_reaches(other->view, result))
+		if (wms_relation_reaches(lfirst_oid(lc), result))
 			return lfirst_int(lc2);
 	}
 	return plan->places[0];
@@ -382,6 +362,8 @@ define(Creation *creation)
 	def->has_key = target->has_key;
 	def->view = wms_define_view(target, creation->query);
 	check_no_loop(creation);
+	if (!def->made_result)
+		wms_face_check_readers(def);
 	if (creation->late_table)
 		def->late_table = wms_define_late_table(creation->late_table, def->stream, def->view, target->owner);
 	wms_define_dependencies(def->stream, def->view);

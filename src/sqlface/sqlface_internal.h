@@ -54,6 +54,8 @@ extern bool wms_face_from_beginning(const char *value);
 extern WmsStreamPlan *wms_face_plan(const WmsStreamDef *def);
 /* What the options must be to each other. */
 extern void wms_face_check_options(const WmsStreamDef *def);
+/* ERROR if rows of the result, which is to be a table that was there, would change under streams that read it. */
+extern void wms_face_check_readers(const WmsStreamDef *def);
 /* Sets one option of an existing stream from text; NULL: its default.  Makes what the new value needs. */
 extern void wms_face_set_option(WmsStreamDef *def, const char *option, const char *value);
 

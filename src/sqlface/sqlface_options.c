@@ -212,13 +212,13 @@ reads_as_stream(const WmsStreamDef *reader, Oid relid)
 	WmsStreamPlan *plan;
 	WmsFaceOwner scope;
 
-	if (!list_member_oid(wms_definition_reads(reader->view), relid))
+	if (!wms_is_part_of(relid, wms_definition_reads(reader->view)))
 		return false;
 	wms_face_become_owner(reader, &scope);
 	plan = wms_analyze_view(reader->view, &options, &refusal);
 	wms_face_leave_owner(&scope);
 	for (int i = 0; plan && i < plan->nsources; i++)
-		if (plan->sources[i].relid == relid)
+		if (wms_is_part_of(relid, list_make1_oid(plan->sources[i].relid)))
 			return true;
 	return false;
 }
@@ -251,8 +251,8 @@ wms_face_readers(const WmsStreamDef *def)
 }
 
 /* Streams that read the result take its rows as they were written first. */
-static void
-check_readers(const WmsStreamDef *def)
+void
+wms_face_check_readers(const WmsStreamDef *def)
 {
 	char	   *readers = wms_stream_changes_rows(def) ? wms_face_readers(def) : NULL;
 
@@ -260,7 +260,8 @@ check_readers(const WmsStreamDef *def)
 		ereport(ERROR,
 				(errcode(ERRCODE_OBJECT_IN_USE),
 				 errmsg("rows of \"%s\" cannot be changed: they are read by stream %s", get_rel_name(def->stream), readers),
-				 errhint("Leave allowed_lateness out, and give the watermark a longer delay.")));
+				 def->output_mode == WMS_APPEND ? errhint("Leave allowed_lateness out, and give the watermark a longer delay.")
+				 : errhint("Write into another table.")));
 }
 
 /* Rows that come late after their window was written change them in place, which needs a key to find them by. */
@@ -271,7 +272,7 @@ set_allowed_lateness(WmsStreamDef *def, const char *value)
 	WmsShape	shape;
 
 	def->lateness_us = value ? span_from_text("allowed_lateness", value) : 0;
-	check_readers(def);
+	wms_face_check_readers(def);
 	def->refined |= def->lateness_us > 0;
 	plan = wms_face_plan(def);
 	if (def->lateness_us == 0 || def->has_key || plan->key_columns == NIL)

@@ -250,6 +250,8 @@ extern List *wms_runners;		/* WmsRunner * */
 
 /* Reads the registry again and brings the list in line with it.  Outside a transaction. */
 extern void wms_runners_reload(void);
+/* Looks anew whether another stream reads what it writes.  Inside a transaction. */
+extern void wms_runner_note_feeding(WmsRunner *runner);
 /* Streams registered by batches that the registry does not show yet. */
 extern bool wms_runners_waiting(void);
 extern WmsRunner *wms_find_runner(Oid stream);

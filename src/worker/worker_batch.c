@@ -111,6 +111,7 @@ build_flow(WmsRunner *runner)
 	runner->flow = wms_flow_build(runner->def, runner->flow_context);
 	wms_flow_adopt_clocks(runner->flow, &runner->figures);
 	note_sources(runner);
+	wms_runner_note_feeding(runner);
 	if (runner->store)
 	{
 		check_fingerprint(runner);

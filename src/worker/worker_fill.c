@@ -163,7 +163,7 @@ begin_figures(WmsRunner *runner)
 }
 
 /*
- * A source may be the result of another stream, whose batches are written for readers of WAL only from when its process has heard that
+ * A source may be what another stream writes, whose batches are written for readers of WAL only from when its process has heard that
  * somebody reads them.  One that began before that has ended when its stream can be locked, and the snapshot will see it.
  */
 static void
@@ -171,9 +171,8 @@ wait_for_writers(const WmsRunner *runner)
 {
 	ListCell   *lc;
 
-	foreach(lc, runner->sources)
-		if (wms_registry_stream(lfirst_oid(lc)))
-			wms_registry_lock(lfirst_oid(lc));
+	foreach(lc, wms_streams_into(runner->sources))
+		wms_registry_lock(lfirst_oid(lc));
 }
 
 /* In a transaction of its own: the definition must not stay locked for as long as rows are read. */

@@ -58,6 +58,7 @@ List	   *wms_runners = NIL;
 static List *waiting = NIL;		/* Waiting *, in wms_worker_context */
 static XLogRecPtr slot_birth = InvalidXLogRecPtr;	/* of the slot that is open, or was */
 static bool feeding_unknown = false;	/* a definition could not be looked into */
+static List *read_by_streams = NIL; /* OIDs: what all definitions read, in wms_worker_context */
 
 /* ---------------------------------------------------------------- status */
 
@@ -639,11 +640,19 @@ remove_gone_runners(void)
 		free_orphans();
 }
 
-/* Which of our streams write what others, whosesoever, read.  A definition that is locked just now may read them all. */
+/* Does it write what others, whosesoever, read?  Its result may have become a partition of another table since that was asked last. */
+void
+wms_runner_note_feeding(WmsRunner *runner)
+{
+	runner->feeds = !runner->gone && (feeding_unknown || wms_stream_writes(runner->def, read_by_streams));
+}
+
+/* The same of all of ours.  A definition that is locked just now may read them all. */
 static void
 note_feeding(List *defs)
 {
 	List	   *read = NIL;
+	MemoryContext old;
 	ListCell   *lc;
 
 	feeding_unknown = false;
@@ -655,12 +664,12 @@ note_feeding(List *defs)
 			feeding_unknown = true;
 		read = list_concat_unique_oid(read, reads);
 	}
+	old = MemoryContextSwitchTo(wms_worker_context);
+	list_free(read_by_streams);
+	read_by_streams = list_copy(read);
+	MemoryContextSwitchTo(old);
 	foreach(lc, wms_runners)
-	{
-		WmsRunner  *runner = lfirst(lc);
-
-		runner->feeds = !runner->gone && (feeding_unknown || wms_stream_writes(runner->def, read));
-	}
+		wms_runner_note_feeding(lfirst(lc));
 }
 
 void
