@@ -315,6 +315,11 @@ extern void wms_query_lock(WmsQuery *q);
 extern List *wms_query_relids(WmsQuery *q);
 /* Runs the plan under the active snapshot; returns rows processed. dest may be NULL (rows thrown away). */
 extern uint64 wms_query_run(WmsQuery *q, DestReceiver *dest);
+/*
+ * Locks and runs a statement that writes, under a snapshot that is taken between the two: what had locked a table may have written all of
+ * its rows anew, and they do not show in older ones.
+ */
+extern uint64 wms_query_write(WmsQuery *q);
 /* A receiver that calls fn for each row; slot valid during the call only. */
 typedef void (*WmsRowFn) (TupleTableSlot *slot, void *arg);
 extern DestReceiver *wms_dest_call(WmsRowFn fn, void *arg);

@@ -203,6 +203,18 @@ wms_query_run(WmsQuery *q, DestReceiver *dest)
 	return processed;
 }
 
+uint64
+wms_query_write(WmsQuery *q)
+{
+	uint64		processed;
+
+	wms_query_lock(q);
+	PushActiveSnapshot(GetTransactionSnapshot());
+	processed = wms_query_run(q, NULL);
+	PopActiveSnapshot();
+	return processed;
+}
+
 /* ---------------------------------------------------------------- receivers */
 
 static bool

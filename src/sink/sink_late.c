@@ -217,8 +217,7 @@ wms_late_write(WmsLateSink *late)
 		return 0;
 	if (late->insert == NULL)
 		late->insert = make_insert(late);
-	wms_query_lock(late->insert);
-	return (int64) wms_query_run(late->insert, NULL);
+	return (int64) wms_query_write(late->insert);
 }
 
 /* Whose table it is may have let the owner only write into it; then nothing is taken away. */
@@ -235,8 +234,7 @@ wms_late_clear(const WmsStreamDef *def, TimestampTz since)
 								 " AND t.arrived_at >= %s", target, def->stream, wms_time_literal(since, true)),
 						create_queryEnv());
 	wms_query_plan(q);
-	wms_query_lock(q);
-	(void) wms_query_run(q, NULL);
+	(void) wms_query_write(q);
 }
 
 void

@@ -440,8 +440,7 @@ run(WmsSink *sink, WmsQuery **q, WmsQuery *(*make) (WmsSink *))
 		*q = make(sink);
 		MemoryContextSwitchTo(old);
 	}
-	wms_query_lock(*q);
-	return (int64) wms_query_run(*q, NULL);
+	return (int64) wms_query_write(*q);
 }
 
 static WmsQuery *
@@ -474,8 +473,7 @@ wms_sink_clear(WmsSink *sink, const WmsShownTime *shown, WmsTime since)
 	if (since != WMS_TIME_MIN)
 		appendStringInfo(&sql, " WHERE (%s) IS NOT TRUE", before_since(sink, shown, since, "t."));
 	q = plan(sink, &sql);
-	wms_query_lock(q);
-	return (int64) wms_query_run(q, NULL);
+	return (int64) wms_query_write(q);
 }
 
 int64

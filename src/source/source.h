@@ -189,9 +189,14 @@ typedef struct WmsQueueRead
 } WmsQueueRead;
 
 /*
- * Reads queues (a list of OIDs) on from a position to another, which may be no newer than the active snapshot, until max_rows are together and
+ * To be called before the snapshot is taken under which queues (a list of OIDs) are read, or their rows found.
+ * ERROR LOCK_NOT_AVAILABLE if a table cannot be locked without waiting.
+ */
+extern void wms_queue_lock(List *queues);
+/*
+ * Reads queues on from a position to another, which may be no newer than the active snapshot, until max_rows are together and
  * a transaction ends.  wms_queue_read_end completes the batch when the caller has set the lsn.
- * ERROR LOCK_NOT_AVAILABLE if a table cannot be locked without waiting, OBJECT_NOT_IN_PREREQUISITE_STATE if it is no queue or has lost its index.
+ * ERROR OBJECT_NOT_IN_PREREQUISITE_STATE if a table is no queue or has lost its index.
  */
 extern void wms_queue_read(List *queues, const WmsSeen *seen, const WmsSeen *upto, int64 max_rows, WmsQueueRead *read);
 extern void wms_queue_read_end(WmsQueueRead *read);
@@ -210,7 +215,7 @@ typedef struct WmsQueueFind
 	bool		has_effects;	/* deleting them may do something to other tables, by triggers (foreign keys too) or rules */
 } WmsQueueFind;
 
-/* As the active snapshot sees it; errors as above. */
+/* The queue is locked, as above; what the active snapshot sees of it.  Errors as above. */
 extern void wms_queue_find(Oid queue, WmsQueueFind *find);
 
 /* ---------------------------------------------------------------- source_batch.c */

@@ -242,6 +242,16 @@ store_sorted(Reading *reading)
 	ExecDropSingleTupleTableSlot(slot);
 }
 
+/* Before the snapshot is taken: it would see a table empty that an ALTER TABLE has written anew since. */
+static void
+lock_all(List *relids)
+{
+	ListCell   *lc;
+
+	foreach(lc, relids)
+		(void) find_all_inheritors(lfirst_oid(lc), AccessShareLock, NULL);
+}
+
 /* Under one snapshot. */
 static void
 read_all(Reading *reading, List *relids)
@@ -292,6 +302,7 @@ wms_fill_read(const WmsFillReader *reader, List *relids, MemoryContext parent)
 	reading->rows = rows;
 	reading->chunk_context = AllocSetContextCreate(context, "wmstream chunk of existing rows", ALLOCSET_DEFAULT_SIZES);
 	begin_sort(reading);
+	lock_all(relids);
 	read_all(reading, relids);
 	if (!reading->stopped)
 	{

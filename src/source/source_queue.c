@@ -19,8 +19,9 @@
  * Several queues are read side by side, so that a transaction that wrote to more than one comes whole; within a transaction the rows come
  * table by table, each in the order of the index.
  *
- * Called by the worker in a transaction of its own, under its snapshot.  Rows are copied flat into a batch.  To delete rows that are not
- * needed any more they are found by the same index (wms_queue_find).
+ * Called by the worker in a transaction of its own, under a snapshot that it takes when it has locked the queues (wms_queue_lock): an ALTER
+ * TABLE that writes all rows anew hides them from every older snapshot, and they would count as seen.  Rows are copied flat into a batch.
+ * To delete rows that are not needed any more they are found by the same index (wms_queue_find).
  */
 #include "postgres.h"
 
@@ -91,6 +92,15 @@ lock_table(Oid relid)
 	return rel;
 }
 
+void
+wms_queue_lock(List *queues)
+{
+	ListCell   *lc;
+
+	foreach(lc, queues)
+		table_close(lock_table(lfirst_oid(lc)), NoLock);
+}
+
 static bool
 is_usable(Relation index, AttrNumber column)
 {
@@ -126,7 +136,7 @@ open_index(Relation table, AttrNumber column)
 static void
 open_cursor(Cursor *cursor, Oid relid)
 {
-	cursor->table = lock_table(relid);
+	cursor->table = table_open(relid, NoLock);
 	cursor->column = wms_queue_column(RelationGetDescr(cursor->table));
 	if (cursor->column == InvalidAttrNumber)
 		ereport(ERROR,

@@ -430,6 +430,17 @@ hold_stream(WmsRunner *runner)
 	return owner_is_known(runner->def) && !wms_registry_news();
 }
 
+/*
+ * When all is locked: who held a lock that was waited for may have written a table's rows anew (ALTER TABLE), and every older snapshot
+ * sees that table empty.
+ */
+static void
+take_newer_snapshot(void)
+{
+	PopActiveSnapshot();
+	PushActiveSnapshot(GetTransactionSnapshot());
+}
+
 /* False: not now. */
 static bool
 transaction(WmsRunner *runner, void *arg)
@@ -456,6 +467,7 @@ transaction(WmsRunner *runner, void *arg)
 	if (runner->feeds || wms_flow_writes_elsewhere(runner->flow))
 		replorigin_session_origin = InvalidRepOriginId;
 	wms_leave_owner(&scope);
+	take_newer_snapshot();
 	WMS_POINT("flow-made");
 	if (wms_registry_news())	/* while its locks were waited for: it may be another role's by now, as which it must run */
 	{

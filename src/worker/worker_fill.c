@@ -203,6 +203,7 @@ read_rows(WmsRunner *runner, void *arg)
 	make_flow(runner);
 	wms_transaction_start();
 	wms_become_owner(runner->def, &scope);
+	WMS_POINT("fill-locking");
 	wms_flow_lock_sources(runner->flow);
 	MemoryContextSwitchTo(wms_batch_context);
 	if (!wms_flow_stale(runner->flow))

@@ -47,13 +47,15 @@ wms_queue_position(const WmsRunner *runner)
 	return runner->read_seen ? runner->read_seen : runner->progress.seen;
 }
 
-/* The end of the WAL is asked for first: who committed before that is seen by the snapshot. */
+/* The end of the WAL is asked for first: who committed before that is seen by the snapshot, which is not taken before the queues are locked. */
 static void
 read_on(WmsRunner *runner, const WmsTick *tick, WmsQueueRead *read)
 {
 	XLogRecPtr	lsn = GetFlushRecPtr(NULL);
 
 	wms_transaction_start();
+	WMS_POINT("queue-locking");
+	wms_queue_lock(runner->sources);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	MemoryContextSwitchTo(wms_batch_context);
 	wms_queue_read(runner->sources, wms_queue_position(runner), tick ? tick->seen : wms_seen_of_snapshot(GetActiveSnapshot()), wms_max_batch_rows,

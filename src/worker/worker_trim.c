@@ -187,11 +187,31 @@ delete_rows(Oid queue, Oid owner, const ItemPointerData *tids, int ntids)
 	query = wms_query_parse(psprintf("DELETE FROM ONLY %s WHERE ctid OPERATOR(pg_catalog.=) ANY (ARRAY(SELECT tid FROM wms_trim))",
 									 quote_qualified_identifier(get_namespace_name(get_rel_namespace(queue)), get_rel_name(queue))), env);
 	wms_query_plan(query);
-	wms_query_lock(query);
-	deleted = wms_query_run(query, NULL);
+	deleted = wms_query_write(query);
 	(void) wms_batch_clock_stop();
 	wms_leave_owner(&scope);
 	wms_rowset_end(set);
+	return deleted;
+}
+
+/* Looks for rows under a snapshot that is not older than the lock, and deletes them.  How many were deleted. */
+static int64
+find_and_delete(Oid queue, WmsQueueFind *find)
+{
+	int64		deleted = 0;
+
+	WMS_POINT("trim-locking");
+	wms_queue_lock(list_make1_oid(queue));
+	PushActiveSnapshot(GetTransactionSnapshot());
+	wms_queue_find(queue, find);
+	if (find->ntids > 0)
+	{
+		if (find->has_effects)
+			replorigin_session_origin = InvalidRepOriginId;
+		deleted = delete_rows(queue, find->owner, find->tids, find->ntids);
+		WMS_POINT("queue-trimmed");
+	}
+	PopActiveSnapshot();
 	return deleted;
 }
 
@@ -199,30 +219,22 @@ static void
 trim_some(Trimmed *t)
 {
 	int64		deleted = 0;
-	ItemPointerData *tids = palloc(sizeof(ItemPointerData) * TRIM_ROWS);
-	WmsQueueFind find = {.from = t->below,.tids = tids,.room = TRIM_ROWS,.wanted = had_by_all};
+	WmsQueueFind find = {.from = t->below,.tids = palloc(sizeof(ItemPointerData) * TRIM_ROWS),.room = TRIM_ROWS,.wanted = had_by_all};
 	List	   *positions;
 
 	wms_transaction_start();
 	PushActiveSnapshot(GetTransactionSnapshot());
 	MemoryContextSwitchTo(wms_batch_context);
 	positions = positions_in(t->queue);
+	PopActiveSnapshot();
 	if (positions != NIL)
 	{
 		find.upto = had_upto(positions);
 		find.arg = positions;
-		wms_queue_find(t->queue, &find);
-		if (find.ntids > 0)
-		{
-			if (find.has_effects)
-				replorigin_session_origin = InvalidRepOriginId;
-			deleted = delete_rows(t->queue, find.owner, tids, find.ntids);
-			WMS_POINT("queue-trimmed");
-		}
+		deleted = find_and_delete(t->queue, &find);
 		if (find.ntids < TRIM_ROWS)
 			find.from = had_below(positions);
 	}
-	PopActiveSnapshot();
 	CommitTransactionCommand();
 	/* what is left behind is looked for again */
 	if (positions != NIL && find.ntids < TRIM_ROWS && deleted == find.ntids)
