@@ -120,6 +120,46 @@ SELECT wmstream.create_stream('e', 'SELECT id FROM events', on_change => 'error'
 SELECT wmstream.alter_stream('hourly', 'on_change', 'error');
 SELECT stream, changed_rows FROM wmstream.stat_streams WHERE stream = 'hourly'::regclass;
 
+-- not even by statements that may insert and update: each key came when it was inserted, as it was then
+CREATE TABLE keyed (id int PRIMARY KEY, v int, note text DEFAULT 'none');
+SELECT wmstream.create_queue('keyed', false);
+SELECT wmstream.create_stream('of_keyed', 'SELECT id, v FROM keyed');
+CREATE TABLE came AS SELECT id, v FROM keyed;
+INSERT INTO keyed VALUES (1, 1), (2, 1);
+INSERT INTO came VALUES (1, 1), (2, 1);
+SELECT wmstream.wait('of_keyed');
+INSERT INTO keyed VALUES (1, 2), (3, 1) ON CONFLICT (id) DO UPDATE SET v = excluded.v;
+INSERT INTO came VALUES (3, 1);
+SELECT wmstream.wait('of_keyed');
+WITH sent AS (INSERT INTO keyed VALUES (1, 3), (4, 1) ON CONFLICT (id) DO UPDATE SET v = excluded.v RETURNING id)
+INSERT INTO keyed SELECT id + 10, 1 FROM sent ON CONFLICT DO NOTHING;
+INSERT INTO came VALUES (4, 1), (11, 1), (14, 1);
+SELECT wmstream.wait('of_keyed');
+MERGE INTO keyed USING (VALUES (1), (2), (5)) s (id) ON keyed.id = s.id WHEN MATCHED THEN UPDATE SET v = v + 1 WHEN NOT MATCHED THEN INSERT (id, v) VALUES (s.id, 1);
+INSERT INTO came VALUES (5, 1);
+SELECT wmstream.wait('of_keyed');
+PREPARE sent (int, int) AS INSERT INTO keyed VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET v = excluded.v, note = DEFAULT;
+EXECUTE sent (1, 9);
+EXECUTE sent (6, 1);
+BEGIN;
+EXECUTE sent (7, 1);
+EXECUTE sent (7, 2);
+COMMIT;
+INSERT INTO came VALUES (6, 1), (7, 2);
+SELECT wmstream.wait('of_keyed');
+DO $$ BEGIN FOR i IN 6..9 LOOP INSERT INTO keyed VALUES (i, 3) ON CONFLICT (id) DO UPDATE SET v = excluded.v; COMMIT; END LOOP; END $$;
+INSERT INTO came VALUES (8, 3), (9, 3);
+SELECT wmstream.wait('of_keyed');
+(TABLE of_keyed EXCEPT ALL TABLE came) UNION ALL (TABLE came EXCEPT ALL TABLE of_keyed);
+SELECT id, v FROM keyed ORDER BY id;
+-- a table that only looks like a queue is as it was
+CREATE TABLE alike (id int PRIMARY KEY, x xid8, wm_xid xid8 GENERATED ALWAYS AS (x) STORED);
+INSERT INTO alike VALUES (1, '5');
+INSERT INTO alike VALUES (1, '6') ON CONFLICT (id) DO UPDATE SET x = excluded.x;
+TABLE alike;
+DROP TABLE alike, of_keyed;
+DROP TABLE keyed;
+
 -- one kind of source
 CREATE TABLE ordinary (id int, ts timestamptz);
 SELECT wmstream.create_stream('mixed', $$SELECT e.id FROM events e JOIN ordinary o ON o.id = e.id AND o.ts = e.ts WHERE wmstream.watermark(e.ts, '0') AND wmstream.watermark(o.ts, '0')$$);

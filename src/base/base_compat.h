@@ -162,6 +162,15 @@
 #define WmsIntervalAccumInv F_INTERVAL_ACCUM_INV
 #endif
 
+/* Up to 15 a statement that inserts and updates has one set of expressions for generated columns of both. */
+#if PG_VERSION_NUM >= 160000
+#define WMS_UPSERT_GENERATES false
+#define WmsUpsertExprs(target) ((ExprState **) NULL)
+#else
+#define WMS_UPSERT_GENERATES true
+#define WmsUpsertExprs(target) ((target)->ri_GeneratedExprs)
+#endif
+
 /* For what must be told from what another server wrote. */
 #define WMS_SERVER_VERSION PG_VERSION_NUM
 

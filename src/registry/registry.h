@@ -7,6 +7,7 @@
  * registry_define.c  what else create_stream makes and drop takes away: view, late table, dependencies
  * registry_reach.c   what a definition reads, through views and other streams
  * registry_queue.c   queue tables: making, dropping, which there are; where their streams begin
+ * registry_upsert.c  rows of queues that ON CONFLICT and MERGE update
  * registry_tick.c    what had committed when, for streams of queues that stand still
  * registry_mark.c    the mark on a database that has streams, by which the launcher knows it
  * registry_drop.c    object-access and utility hooks: DROP of a result, a view, the extension, a database

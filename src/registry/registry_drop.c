@@ -28,7 +28,7 @@
 #include "utils/acl.h"
 #include "utils/lsyscache.h"
 
-#include "registry/registry.h"
+#include "registry/registry_internal.h"
 #include "shared/shared.h"
 
 static object_access_hook_type next_object_access = NULL;
@@ -196,4 +196,5 @@ wms_registry_install_hooks(void)
 	object_access_hook = on_object_access;
 	next_utility = ProcessUtility_hook;
 	ProcessUtility_hook = on_utility;
+	wms_upsert_install_hook();
 }

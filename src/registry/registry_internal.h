@@ -27,6 +27,8 @@ extern void wms_registry_begin_now(Oid stream);
 extern Datum wms_queue_now(void);
 /* registry_queue.c: that moment shall be our commit. */
 extern void wms_queue_begins(Oid stream);
+/* registry_upsert.c: rows of queues that are updated by statements that also insert stay what they were. */
+extern void wms_upsert_install_hook(void);
 /* registry_define.c: runs a utility command as the current user. */
 extern void wms_registry_command(const char *sql);
 /*

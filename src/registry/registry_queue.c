@@ -4,7 +4,7 @@
  *
  * A queue is an ordinary table with one column more, wm_xid, which tells the top-level transaction that wrote the row, and an index on
  * it; a row of wmstream.queue says that it is one.  The column is a stored generated one, as COPY without a column list, INSERT
- * without one and logical replication leave it alone, and nobody can write another value into it.  Column and index are made by ordinary
+ * without one and logical replication leave it alone, and nobody can write another value into it.  (Updates: registry_upsert.c.)  Column and index are made by ordinary
  * commands as the caller, who owns the table.
  *
  * A table is made a queue, or an ordinary one again, under an exclusive lock and only if no stream reads it: a stream is one of queues or one
