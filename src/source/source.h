@@ -99,6 +99,7 @@ typedef struct WmsBatch
 typedef struct WmsCreated
 {
 	Oid			stream;
+	Oid			view;			/* tells it from others that were made on the same table */
 	XLogRecPtr	end_lsn;		/* its first position */
 } WmsCreated;
 

@@ -127,12 +127,13 @@ wms_batch_put_rows(WmsBatch *batch, WmsStage *stage, uint64 from, uint64 to, int
 }
 
 void
-wms_batch_add_created(WmsBatch *batch, Oid stream, XLogRecPtr end_lsn)
+wms_batch_add_created(WmsBatch *batch, const WmsRegistered *row, XLogRecPtr end_lsn)
 {
 	MemoryContext oldcontext = MemoryContextSwitchTo(batch->rows->context);
 	WmsCreated *created = palloc(sizeof(WmsCreated));
 
-	created->stream = stream;
+	created->stream = row->stream;
+	created->view = row->view;
 	created->end_lsn = end_lsn;
 	batch->created = lappend(batch->created, created);
 	MemoryContextSwitchTo(oldcontext);

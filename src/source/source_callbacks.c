@@ -125,7 +125,7 @@ commit_rows(WmsWal *wal, WmsOpenTxn *open, ReorderBufferTXN *txn)
 
 	drop_dead_runs(open, xids, nxids, ends);
 	foreach(lc, open->created)
-		any_created = any_created || is_live(((WmsOpenCreated *) lfirst(lc))->xid, xids, nxids);
+		any_created = any_created || is_live(((WmsRegistered *) lfirst(lc))->xid, xids, nxids);
 
 	if (open->nruns > 0 || any_created)
 	{
@@ -142,10 +142,10 @@ commit_rows(WmsWal *wal, WmsOpenTxn *open, ReorderBufferTXN *txn)
 		}
 		foreach(lc, open->created)
 		{
-			WmsOpenCreated *created = lfirst(lc);
+			const WmsRegistered *row = lfirst(lc);
 
-			if (is_live(created->xid, xids, nxids))
-				wms_batch_add_created(batch, created->stream, txn->end_lsn);
+			if (is_live(row->xid, xids, nxids))
+				wms_batch_add_created(batch, row, txn->end_lsn);
 		}
 		wal->batch_ends = wal->batch_ends || any_created;
 	}
@@ -194,7 +194,7 @@ begin_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn)
 
 	wal->txn_from = wal->inline_stage ? wms_stage_end(wal->inline_stage) : 0;
 	wal->txn_rows = 0;
-	list_free(wal->txn_created);
+	list_free_deep(wal->txn_created);
 	wal->txn_created = NIL;
 	Assert(wal->txn_move == NULL);
 }
@@ -226,7 +226,7 @@ commit_cb(LogicalDecodingContext *ctx, ReorderBufferTXN *txn, XLogRecPtr commit_
 			wms_batch_add_rows(batch, wal->inline_stage, wal->txn_from, wms_stage_end(wal->inline_stage), wal->txn_rows);
 		foreach(lc, wal->txn_created)
 		{
-			wms_batch_add_created(batch, lfirst_oid(lc), txn->end_lsn);
+			wms_batch_add_created(batch, lfirst(lc), txn->end_lsn);
 			wal->batch_ends = true;
 		}
 		wal->txn_rows = 0;
@@ -388,7 +388,7 @@ wms_callbacks_reset(WmsWal *wal)
 	if (wal->inline_stage)
 		wms_stage_free(wal->inline_stage);
 	wal->inline_stage = NULL;
-	list_free(wal->txn_created);
+	list_free_deep(wal->txn_created);
 	wal->txn_created = NIL;
 	if (wal->txn_move)
 		wms_move_free(wal->txn_move);

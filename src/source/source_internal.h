@@ -61,11 +61,19 @@ extern bool wms_stage_in_memory(const WmsStage *stage);
 
 /* ---------------------------------------------------------------- source_batch.c */
 
+/* A registry row of a transaction that has not ended yet. */
+typedef struct WmsRegistered
+{
+	TransactionId xid;			/* subtransaction that inserted it */
+	Oid			stream;
+	Oid			view;
+} WmsRegistered;
+
 extern WmsBatch *wms_batch_make(void);
 /* A transaction of the batch; its rows follow by wms_batch_add_rows. */
 extern void wms_batch_add_txn(WmsBatch *batch, TransactionId xid, XLogRecPtr end_lsn, TimestampTz commit_time);
 extern void wms_batch_add_rows(WmsBatch *batch, WmsStage *stage, uint64 from, uint64 to, int64 nrows);
-extern void wms_batch_add_created(WmsBatch *batch, Oid stream, XLogRecPtr end_lsn);
+extern void wms_batch_add_created(WmsBatch *batch, const WmsRegistered *row, XLogRecPtr end_lsn);
 /* Rows that belong to no transaction; the store stays its owner's. */
 extern void wms_batch_put_rows(WmsBatch *batch, WmsStage *stage, uint64 from, uint64 to, int64 nrows, XLogRecPtr lsn);
 /* The batch owns the store from now on. */
@@ -179,12 +187,6 @@ typedef struct WmsRun
 	int64		nrows;
 } WmsRun;
 
-typedef struct WmsOpenCreated
-{
-	TransactionId xid;			/* subtransaction that inserted it */
-	Oid			stream;
-} WmsOpenCreated;
-
 /* A transaction that is streamed to us while it is open. */
 typedef struct WmsOpenTxn
 {
@@ -193,7 +195,7 @@ typedef struct WmsOpenTxn
 	WmsRun	   *runs;
 	int			nruns;
 	int			maxruns;
-	List	   *created;		/* List of WmsOpenCreated * */
+	List	   *created;		/* List of WmsRegistered * */
 	WmsMove    *move;			/* NULL: none */
 } WmsOpenTxn;
 
@@ -228,7 +230,7 @@ struct WmsWal
 	/* the whole transaction that is being passed on: its rows in inline_stage */
 	uint64		txn_from;
 	int64		txn_rows;
-	List	   *txn_created;	/* List of Oid */
+	List	   *txn_created;	/* List of WmsRegistered * */
 	WmsMove    *txn_move;		/* NULL: none */
 
 	/* open transactions */

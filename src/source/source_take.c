@@ -204,31 +204,31 @@ stage_rows(WmsWal *wal, WmsOpenTxn *open, TransactionId xid, const WmsSourceRel 
 		append_built(wal, open, xid, kind, rel, &rows, move);
 }
 
-/* A row of wmstream.stream: its first column is the stream. */
+/* A row of wmstream.stream: its first two columns are the stream and its view. */
 static void
 stage_created(WmsWal *wal, WmsOpenTxn *open, TransactionId xid, Relation relation, ReorderBufferChange *change)
 {
 	HeapTuple	tuple = WmsChangeTuple(change->data.tp.newtuple);
+	List	  **created = open ? &open->created : &wal->txn_created;
+	WmsRegistered *row;
 	MemoryContext oldcontext;
 	Datum		stream;
-	bool		isnull;
+	Datum		view;
+	bool		no_stream;
+	bool		no_view;
 
 	if (change->action != REORDER_BUFFER_CHANGE_INSERT || tuple == NULL)
 		return;
-	stream = heap_getattr(tuple, 1, RelationGetDescr(relation), &isnull);
-	if (isnull)
+	stream = heap_getattr(tuple, 1, RelationGetDescr(relation), &no_stream);
+	view = heap_getattr(tuple, 2, RelationGetDescr(relation), &no_view);
+	if (no_stream || no_view)
 		return;
 	oldcontext = MemoryContextSwitchTo(wal->context);
-	if (open == NULL)
-		wal->txn_created = lappend_oid(wal->txn_created, DatumGetObjectId(stream));
-	else
-	{
-		WmsOpenCreated *created = palloc(sizeof(WmsOpenCreated));
-
-		created->xid = xid;
-		created->stream = DatumGetObjectId(stream);
-		open->created = lappend(open->created, created);
-	}
+	row = palloc(sizeof(WmsRegistered));
+	row->xid = xid;
+	row->stream = DatumGetObjectId(stream);
+	row->view = DatumGetObjectId(view);
+	*created = lappend(*created, row);
 	MemoryContextSwitchTo(oldcontext);
 }
 

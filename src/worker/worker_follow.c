@@ -21,7 +21,8 @@
  * WAL.  Only the worker's slot counts.  While a stream is away, the worker keeps what needs_lsn says, which the follower moves on after
  * its commits are flushed; 0 keeps all that there is.
  *
- * A stream that was dropped, paused or failed meanwhile is given back as it is; what to do with it is the worker's business.  The worker
+ * A stream that was dropped, paused or failed meanwhile is given back as it is; what to do with it is the worker's business.  If another one was made
+ * on its table, that one waits until then.  The worker
  * also frees the places of streams that are gone (worker_stream.c).
  */
 #include "postgres.h"

@@ -4,7 +4,8 @@
  *
  * A *runner* is a stream as this worker holds it.  The registry is read again whenever a transaction that
  * changed it has committed (a counter in shared memory tells).  A new stream has no position until the insert of its
- * registry row has been decoded: the end of that commit is its first one.  As decoding runs ahead of visibility, the
+ * registry row has been decoded: the end of that commit is its first one.  By its view it is told from others that were made on the same table and
+ * dropped again, whose rows are decoded, too, when the worker is behind.  As decoding runs ahead of visibility, the
  * registry may not show the row yet; then nothing more is decoded until it does, so that no row of the new stream's
  * sources is passed over.
  *
@@ -48,6 +49,7 @@
 typedef struct Waiting
 {
 	Oid			stream;
+	Oid			view;
 	XLogRecPtr	end_lsn;
 	XLogRecPtr	hold;			/* from here on its commit is read again */
 	int			nxids;
@@ -724,6 +726,7 @@ wms_runners_created(WmsBatch *batch)
 		Waiting    *w = palloc(sizeof(Waiting));
 
 		w->stream = created->stream;
+		w->view = created->view;
 		w->end_lsn = created->end_lsn;
 		w->hold = batch->start;
 		w->nxids = batch->ntxns;
@@ -743,11 +746,23 @@ still_running(const Waiting *w)
 	return false;
 }
 
-/* The new stream's position becomes durable by its first, empty batch. */
+/* NULL: the registry does not show it yet, or it was dropped again; another stream may have been made on its table. */
+static WmsRunner *
+registered_runner(const Waiting *w)
+{
+	WmsRunner  *runner = wms_find_runner(w->stream);
+
+	return runner && runner->def->view == w->view ? runner : NULL;
+}
+
+/*
+ * The new stream's position becomes durable by its first, empty batch.  One that is to be filled has its position from that.  Where another stream
+ * was dropped from the table and its follower has not let go of it yet, the first batch has to wait for that.
+ */
 static void
 begin_at(WmsRunner *runner, const Waiting *w)
 {
-	if (runner->has_position || runner->away)
+	if (runner->has_position || wms_fill_pending(runner->def))
 		return;
 	runner->progress.position = runner->work.position = w->end_lsn;
 	runner->hold = w->hold;
@@ -769,17 +784,17 @@ wms_runners_waiting(void)
 	foreach(lc, waiting)
 	{
 		Waiting    *w = lfirst(lc);
-		WmsRunner  *runner = wms_find_runner(w->stream);
+		WmsRunner  *runner = registered_runner(w);
 
 		if (runner == NULL && still_running(w))
 			continue;
 		if (runner == NULL)
 		{
 			wms_runners_reload();
-			runner = wms_find_runner(w->stream);
+			runner = registered_runner(w);
 		}
 		if (runner)
-			begin_at(runner, w);	/* else it was dropped again */
+			begin_at(runner, w);
 		waiting = foreach_delete_current(waiting, lc);
 		pfree(w->xids);
 		pfree(w);
@@ -1036,6 +1051,15 @@ holds_wal(const WmsRunner *runner)
 	return !runner->away && !needs_no_wal(runner) && runner->has_position;
 }
 
+/* It may be a former stream's follower that has the table, which does not hold what the new one needs. */
+static XLogRecPtr
+needs_while_away(const WmsRunner *runner)
+{
+	XLogRecPtr	needs = wms_away_needs(runner);
+
+	return XLogRecPtrIsInvalid(runner->hold) ? needs : Min(needs, runner->hold);
+}
+
 XLogRecPtr
 wms_runners_needed(XLogRecPtr read_upto)
 {
@@ -1050,7 +1074,7 @@ wms_runners_needed(XLogRecPtr read_upto)
 
 		if (runner->away)
 		{
-			needed = Min(needed, wms_away_needs(runner));
+			needed = Min(needed, needs_while_away(runner));
 			continue;
 		}
 		if (holds_wal(runner) && !wms_runner_consumed_all(runner))
@@ -1069,7 +1093,7 @@ static XLogRecPtr
 holds_from(const WmsRunner *runner, XLogRecPtr confirmed)
 {
 	if (runner->away)
-		return Max(wms_away_needs(runner), confirmed);
+		return Max(needs_while_away(runner), confirmed);
 	if (!holds_wal(runner) || wms_runner_consumed_all(runner))
 		return InvalidXLogRecPtr;
 	if (runner->status == WMS_RUNNING && runner->queue != NIL)
