@@ -4,9 +4,12 @@
  *
  * A segfault in the worker, in a C function of some extension that a stream calls say, restarts the whole server, and the worker
  * with it, which would run the same batch again.  So the worker notes, in the handler of the fatal signal and by nothing but
- * write(2), which stream it was running; the note survives in a small file of the data directory.  At start it counts:
+ * open(2) and write(2), which stream it was running; the note survives in a small file of the data directory.  At start it counts:
  * a stream that crashed the server MAX_CRASHES times within WINDOW_S is set to failed, and when that is written down its notes are dropped, so
- * that a resume begins to count anew.
+ * that a resume begins to count anew.  Code that the batch's clock cannot stop (worker_owner.c) ends the process, and would run again just so: the
+ * clock takes as many notes at once as it takes to stop the stream.
+ *
+ * The worker has a file, and each follower has one.  It is there only while there are notes.
  *
  * The same goes for the queue of which rows were being deleted: those stay from then on (worker_trim.c), and its streams go on.
  *
@@ -30,37 +33,48 @@
 #define WINDOW_S 600
 #define MAX_NOTES 1000
 
+#define NOTE_DIRECTORY "pg_stat"
+#define NOTE_NAME "wmstream_crashes.%u"	/* the database; a follower's has its stream after that */
+
 #define NOTE_ENDLESS 1			/* it did not crash: its code could not be stopped */
 #define NOTE_TRIM 2				/* a queue: deleting its rows */
 
 typedef struct CrashNote
 {
 	Oid			what;			/* stream or queue */
-	uint32		flags;			/* NOTE_ below */
+	uint32		flags;			/* NOTE_ above */
 	int64		at;				/* seconds since 1970 */
 } CrashNote;
 
-static int	note_fd = -1;
+static char note_file[MAXPGPATH] = "";	/* empty: no notes are taken yet */
 static volatile Oid running = InvalidOid;
 static volatile uint32 running_flags = 0;
 
+/* Of the follower of a stream; InvalidOid: of the worker. */
 static void
-note_path(char *path)
+note_path(char *path, Oid follows)
 {
-	if (OidIsValid(wms_follows))
-		snprintf(path, MAXPGPATH, "pg_stat/wmstream_crashes.%u.%u", MyDatabaseId, wms_follows);
+	if (OidIsValid(follows))
+		snprintf(path, MAXPGPATH, NOTE_DIRECTORY "/" NOTE_NAME ".%u", MyDatabaseId, follows);
 	else
-		snprintf(path, MAXPGPATH, "pg_stat/wmstream_crashes.%u", MyDatabaseId);
+		snprintf(path, MAXPGPATH, NOTE_DIRECTORY "/" NOTE_NAME, MyDatabaseId);
 }
 
-/* Async-signal-safe. */
+/* Async-signal-safe.  What cannot be written is not: there is nobody to be told. */
 static void
 take_note(uint32 flags)
 {
 	CrashNote	note = {running, flags | running_flags, (int64) time(NULL)};
+	int			fd;
 
-	if (note_fd >= 0 && OidIsValid(running) && write(note_fd, &note, sizeof(note)) < 0)
-		note_fd = -1;
+	if (note_file[0] == '\0' || !OidIsValid(running))
+		return;
+	fd = open(note_file, O_WRONLY | O_CREAT | O_APPEND, pg_file_create_mode);
+	if (fd < 0)
+		return;
+	if (write(fd, &note, sizeof(note)) < 0)
+		note_file[0] = '\0';
+	close(fd);
 }
 
 /* Once is enough: the process has to end because of it. */
@@ -109,11 +123,17 @@ read_notes(const char *path, CrashNote *notes)
 	return bytes > 0 ? bytes / sizeof(CrashNote) : 0;
 }
 
+/* What is left of those that were found. */
 static void
-write_notes(const char *path, const CrashNote *notes, int n)
+keep_notes(const char *path, const CrashNote *notes, int n, int found)
 {
-	int			fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, pg_file_create_mode);
+	int			fd;
 
+	if (n == 0)
+		unlink(path);
+	if (n == 0 || n == found)
+		return;
+	fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, pg_file_create_mode);
 	if (fd < 0)
 		return;
 	if (write(fd, notes, sizeof(CrashNote) * n) < 0)
@@ -204,6 +224,28 @@ stop_trims(const CrashNote *notes, int n)
 	}
 }
 
+/* Of streams that are gone, or of all. */
+static void
+forget_followers(bool all)
+{
+	DIR		   *directory = AllocateDir(NOTE_DIRECTORY);
+	struct dirent *entry;
+
+	while ((entry = ReadDirExtended(directory, NOTE_DIRECTORY, LOG)) != NULL)
+	{
+		char		path[MAXPGPATH];
+		Oid			database;
+		Oid			stream;
+
+		if (sscanf(entry->d_name, NOTE_NAME ".%u", &database, &stream) != 2 || database != MyDatabaseId ||
+			(!all && wms_find_runner(stream)))
+			continue;
+		snprintf(path, MAXPGPATH, NOTE_DIRECTORY "/%s", entry->d_name);
+		unlink(path);
+	}
+	FreeDir(directory);
+}
+
 /* At start, after the list of streams has been read: stops those that crash the server, and begins to take notes. */
 void
 wms_crash_begin(void)
@@ -213,18 +255,17 @@ wms_crash_begin(void)
 	int			found;
 	int			n;
 
-	note_path(path);
+	note_path(path, wms_follows);
 	found = read_notes(path, notes);
 	n = drop_old_notes(notes, found);
 	n = stop_streams(notes, n);
 	stop_trims(notes, n);
-	if (n == 0)
-		unlink(path);
-	else if (n != found)
-		write_notes(path, notes, n);
+	keep_notes(path, notes, n, found);
 	pfree(notes);
+	if (!OidIsValid(wms_follows))
+		forget_followers(false);
 
-	note_fd = open(path, O_WRONLY | O_CREAT | O_APPEND, pg_file_create_mode);
+	strcpy(note_file, path);
 	pqsignal(SIGSEGV, fatal_signal);
 	pqsignal(SIGBUS, fatal_signal);
 	pqsignal(SIGABRT, fatal_signal);
@@ -239,21 +280,25 @@ wms_crash_pardon(Oid what, bool trim)
 	int			found;
 	int			n;
 
-	note_path(path);
+	note_path(path, wms_follows);
 	notes = palloc(sizeof(CrashNote) * MAX_NOTES);
 	found = read_notes(path, notes);
 	n = drop_notes(notes, found, what, trim ? NOTE_TRIM : 0);
-	if (n != found)
-		write_notes(path, notes, n);
+	keep_notes(path, notes, n, found);
 	pfree(notes);
+	if (trim || OidIsValid(wms_follows))
+		return;
+	note_path(path, what);
+	unlink(path);
 }
 
-/* The database has no streams any more. */
+/* The database has no streams any more, or is itself to go. */
 void
 wms_crash_forget(void)
 {
 	char		path[MAXPGPATH];
 
-	note_path(path);
+	note_path(path, wms_follows);
 	unlink(path);
+	forget_followers(true);
 }

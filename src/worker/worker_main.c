@@ -121,7 +121,11 @@ check_signals(void)
 		wms_runners_retry();
 	}
 	if (wms_worker_should_stop())
+	{
+		if (!OidIsValid(wms_follows))
+			wms_crash_forget();
 		proc_exit(0);
+	}
 }
 
 bool
