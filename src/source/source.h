@@ -287,7 +287,7 @@ extern XLogRecPtr wms_end_of_wal(void);
 extern Snapshot wms_filled_take(WmsFilled **filled);
 extern bool wms_filled_has(const WmsFilled *filled, TransactionId xid, XLogRecPtr end_lsn);
 extern char *wms_filled_text(const WmsFilled *filled);
-extern WmsFilled *wms_filled_parse(const char *text);	/* in the current context */
+extern WmsFilled *wms_filled_parse(const char *text);	/* in the current context; NULL: it is none */
 
 /* ---------------------------------------------------------------- source_fill.c */
 

@@ -148,14 +148,6 @@ wms_filled_text(const WmsFilled *filled)
 	return text.data;
 }
 
-static void
-bad_text(const char *text)
-{
-	ereport(ERROR,
-			(errcode(ERRCODE_DATA_CORRUPTED),
-			 errmsg("wmstream.stream holds an unknown value \"%s\"", text)));
-}
-
 WmsFilled *
 wms_filled_parse(const char *text)
 {
@@ -168,7 +160,7 @@ wms_filled_parse(const char *text)
 	int			nrunning = 0;
 
 	if (sscanf(text, "%X/%X %X/%X %u %u%n", &high[0], &low[0], &high[1], &low[1], &xmin, &xmax, &at) != 6)
-		bad_text(text);
+		return NULL;
 	for (const char *c = text + at; *c != '\0'; c++)
 		nrunning += *c == ' ';
 	filled = make_filled(nrunning);
@@ -181,7 +173,7 @@ wms_filled_parse(const char *text)
 		int			length;
 
 		if (sscanf(text + at, " %u%n", &filled->running[i], &length) != 1)
-			bad_text(text);
+			return NULL;
 		at += length;
 	}
 	return filled;

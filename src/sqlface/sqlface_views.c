@@ -162,14 +162,15 @@ database_has_worker(void)
 	return attached;
 }
 
-/* No worker has run a batch of it since the server started: what the last batch left is in the log. */
+/* No worker has run a batch of it since the server started: what the last batch left is in the log, if that can be read. */
 static void
 look_into_log(const WmsStreamDef *def, LiveStream *live)
 {
 	WmsFigures *figures = &live->figures;
+	char	   *damage;
 
 	if (figures->last_batch_at != 0 || !live->visible || def->foreign ||
-		!wms_state_read_progress(def->stream, GetActiveSnapshot(), &figures->progress))
+		!wms_state_try_progress(def->stream, GetActiveSnapshot(), &figures->progress, &damage))
 		return;
 	live->known = true;
 	figures->next_close = figures->next_close_event = WMS_TIME_MAX;

@@ -231,5 +231,7 @@ extern bool wms_state_read(const WmsReading *reading, WmsEntryFn fn, void *arg);
 extern void wms_reader_kept(WmsEntry *entry, WmsKeptFn fn, void *arg);
 /* W, position and counters of the newest batch that a snapshot sees; false: it sees none.  What was seen of queues lies in the current context. */
 extern bool wms_state_read_progress(Oid stream, Snapshot snapshot, WmsProgress *progress);
+/* The same, but a log that is damaged raises nothing: *damage says so, in the current context; else it is NULL. */
+extern bool wms_state_try_progress(Oid stream, Snapshot snapshot, WmsProgress *progress, char **damage);
 
 #endif							/* WMS_STATE_H */

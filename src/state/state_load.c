@@ -683,3 +683,47 @@ wms_state_read_progress(Oid stream, Snapshot snapshot, WmsProgress *progress)
 	wms_log_close(&log);
 	return tuple != NULL;
 }
+
+typedef struct ProgressTrial
+{
+	Oid			stream;
+	Snapshot	snapshot;
+	WmsProgress progress;
+	bool		found;
+} ProgressTrial;
+
+static void
+try_progress(void *arg)
+{
+	ProgressTrial *trial = arg;
+
+	trial->found = wms_state_read_progress(trial->stream, trial->snapshot, &trial->progress);
+}
+
+/* What is there cannot be read, now or later; as against what stands in the way for a while, or what somebody wants. */
+static bool
+is_damage(const ErrorData *edata)
+{
+	int			category = ERRCODE_TO_CATEGORY(edata->sqlerrcode);
+
+	return category == ERRCODE_INTERNAL_ERROR || category == ERRCODE_SYSTEM_ERROR;
+}
+
+bool
+wms_state_try_progress(Oid stream, Snapshot snapshot, WmsProgress *progress, char **damage)
+{
+	ProgressTrial trial = {stream, snapshot};
+	ErrorData  *edata = wms_in_subtransaction(try_progress, &trial, true);
+
+	*damage = NULL;
+	if (edata && !is_damage(edata))
+		ReThrowError(edata);
+	if (edata && edata->sqlerrcode == ERRCODE_DATA_CORRUPTED && edata->hint)
+		*damage = psprintf("%s. %s", edata->message, edata->hint);
+	else if (edata)
+		*damage = psprintf("the stream's state log cannot be read: %s. Rebuild the stream with wmstream.resync().",
+						   edata->message ? edata->message : "missing error text");
+	else if (trial.found)
+		*progress = trial.progress;
+	return edata == NULL && trial.found;
+}

@@ -520,11 +520,11 @@ wms_worker_main(Datum arg)
 	BackgroundWorkerUnblockSignals();
 	attach(arg);
 	set_up();
-	registry_seen = pg_atomic_read_u64(&my_slot->registry_changes);
-	wms_runners_reload();
-	wms_crash_begin();
 	PG_TRY();
 	{
+		registry_seen = pg_atomic_read_u64(&my_slot->registry_changes);
+		wms_runners_reload();
+		wms_crash_begin();
 		turns();
 	}
 	PG_CATCH();

@@ -93,7 +93,7 @@ wms_runners_stand(const char *reason)
 	{
 		WmsRunner  *runner = lfirst(lc);
 
-		if (runner->away || runner->slot == NULL || !wants_to_run(runner->def))
+		if (runner->away || runner->slot == NULL || runner->def == NULL || !wants_to_run(runner->def))
 			continue;
 		runner->status = WMS_BLOCKED;
 		wms_stream_set_error(runner->slot, reason);
@@ -371,6 +371,20 @@ add_runner(Oid stream)
 }
 
 /*
+ * What is stored of the stream is damaged, so that it cannot go on.  As long as that is not written down it may need all the WAL that there is.  One
+ * that begins anew has no use for what is stored, and where a follower has the stream it is that one's business.
+ */
+static void
+give_up(WmsRunner *runner, const char *damage)
+{
+	if (runner->end_reason || runner->away || runner->def->status == WMS_NEEDS_RESYNC || wms_fill_pending(runner->def))
+		return;
+	wms_runner_unload(runner);
+	runner->has_position = true;
+	sentence(runner, WMS_NEEDS_RESYNC, damage);
+}
+
+/*
  * Where a stream stands is known before it runs, and though it may not run at all: what it has not consumed must be held for it.
  * Inside the transaction in which the registry is read.
  */
@@ -379,9 +393,10 @@ learn_position(WmsRunner *runner)
 {
 	WmsSeen    *seen = runner->def->begins_after;
 	WmsSeen    *former = runner->progress.seen;
+	char	   *damage;
 	MemoryContext old;
 
-	if (wms_state_read_progress(runner->stream, GetActiveSnapshot(), &runner->progress))
+	if (wms_state_try_progress(runner->stream, GetActiveSnapshot(), &runner->progress, &damage))
 	{
 		seen = runner->progress.seen;
 		runner->has_position = true;
@@ -398,6 +413,8 @@ learn_position(WmsRunner *runner)
 			pfree(former);
 	}
 	runner->work = runner->progress;
+	if (damage)
+		give_up(runner, damage);
 }
 
 static void
@@ -579,6 +596,8 @@ take_definition(WmsRunner *runner, const WmsStreamDef *def, XLogRecPtr now)
 	is_new = take_row(runner, def);
 	if ((is_new || before.foreign) && !def->foreign)
 		learn_position(runner);
+	if (def->filled && runner->filled == NULL)
+		give_up(runner, psprintf("wmstream.stream holds an unknown value \"%s\". Rebuild the stream with wmstream.resync().", def->filled));
 	if (runner->placeless)
 		hold(runner);
 	if (ends_all_the_same(runner, &before) || runner->away || runner->placeless)

@@ -211,6 +211,70 @@ $node->safe_psql($db, q{SELECT wmstream.pause('twin'); SELECT wmstream.resume('t
 consumes($node, $db, 'twin', '... and mended it goes on');
 is_whole('twin', '... and is whole');
 
+# ---- what is stored of where a stream stands was spoilt: only that stream suffers, and it can be rebuilt
+
+my %spoil = (
+	'head' => q{UPDATE wmstream.state_log SET data = '\\x00' WHERE stream = 'twin'::regclass},
+	'bytes that lie elsewhere' => q{
+		ALTER TABLE wmstream.state_log ALTER COLUMN data SET STORAGE EXTERNAL;
+		UPDATE wmstream.state_log SET data = data || decode(repeat('00', 10000), 'hex') WHERE stream = 'twin'::regclass},
+	'what a fill had' => q{UPDATE wmstream.stream SET fill = 'filled', filled = '1/2 sideways' WHERE stream = 'twin'::regclass});
+my %says = (
+	'head' => qr/state log cannot be read: a row is too short. Rebuild the stream with wmstream\.resync\(\)/,
+	'bytes that lie elsewhere' => qr/state log cannot be read: missing chunk.* Rebuild the stream with wmstream\.resync\(\)/,
+	'what a fill had' => qr{unknown value "1/2 sideways". Rebuild the stream with wmstream\.resync\(\)});
+my $elsewhere = $node->safe_psql($db, q{SELECT pg_relation_filepath(reltoastrelid) FROM pg_class WHERE oid = 'wmstream.state_log'::regclass});
+
+# Its pages are empty from now on.
+sub zero_file
+{
+	my ($path) = @_;
+	my $file = $node->data_dir . "/$path";
+	my $size = -s $file;
+
+	open(my $handle, '>', $file) or die "could not open $file: $!";
+	print $handle "\0" x $size;
+	close($handle) or die "could not write $file: $!";
+	return;
+}
+
+foreach my $what (sort keys %spoil)
+{
+	consumes($node, $db, $_) foreach ('copy', 'twin', 'lines');
+	$node->safe_psql($db, $spoil{$what});
+	$node->stop;
+	zero_file($elsewhere) if $what =~ /elsewhere/;
+	$node->start;
+	becomes($node, $db, 'twin', 'needs_resync', "$what: the stream needs to be rebuilt");
+	reason_is('twin', $says{$what}, '... and says why');
+	is_sql($node, $db, 'SELECT count(*) FROM wmstream.streams JOIN wmstream.stat_streams USING (stream)', '3', '... the views answer');
+	write_rows();
+	consumes($node, $db, 'copy', '... another one goes on');
+	is_whole('copy', '... and is whole');
+	$node->restart;
+	becomes($node, $db, 'twin', 'needs_resync', '... it is so after a restart');
+	$node->safe_psql($db, q{SELECT wmstream.resync('twin')});
+	consumes($node, $db, 'twin', '... and is rebuilt');
+	write_rows();
+	consumes($node, $db, 'twin', '... and goes on');
+	is_whole('twin', '... and is whole');
+}
+
+# ---- what all streams need is not there: they wait for it, and say so
+
+$node->safe_psql($db, q{ALTER TABLE wmstream.state_log DROP CONSTRAINT state_log_pkey});
+my $former = worker_pid($node, $db);
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($former)");
+polls($node, $db, q{SELECT count(*) > 0 FROM wmstream.streams WHERE status = 'blocked' AND reason LIKE '%is started again: table wmstream.state_log has lost its primary key'},
+	'without its primary key the log cannot be read, as a stream says');
+$node->safe_psql($db, q{ALTER TABLE wmstream.state_log ADD PRIMARY KEY (stream, seq)});
+write_rows();
+foreach my $stream ('copy', 'twin')
+{
+	consumes($node, $db, $stream, '... put right, they go on');
+	is_whole($stream, "... and $stream is whole");
+}
+
 never_crashed($node);
 $node->stop;
 done_testing();
