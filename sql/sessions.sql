@@ -108,6 +108,46 @@ INSERT INTO clicks (ts, who) VALUES ('2024-02-01 10:04+00', 'a');
 SELECT wmstream.wait('patient');
 TABLE patient ORDER BY since;
 
+-- Above the operator a session is a window that has ended.  Only its end says when: a session that grows begins long before it goes out.
+CREATE TABLE steps (ts timestamptz, who text);
+CREATE VIEW walks AS SELECT s, who, count(*) AS n FROM steps, wmstream.session_window(ts, '5 minutes') AS s WHERE wmstream.watermark(ts, '1 minute') GROUP BY s, who;
+SELECT wmstream.create_stream('walked', 'SELECT lower(s) AS since, upper(s) AS until, who, n FROM walks');
+SELECT wmstream.create_stream('starts', 'SELECT DISTINCT lower(s) AS since, who FROM walks');
+SELECT wmstream.create_stream('ends', 'SELECT DISTINCT a.who, upper(a.s) AS until FROM walks a JOIN walks b ON a.s = b.s AND a.n = b.n');
+SELECT wmstream.create_stream('pairs', 'SELECT a.who, b.who AS other, lower(a.s) AS since, b.s FROM walks a JOIN walks b ON lower(a.s) = lower(b.s) AND a.who <> b.who');
+SELECT wmstream.create_stream('others', 'SELECT a.who, b.who AS other, a.s, b.s AS same FROM walks a LEFT JOIN walks b ON a.s = b.s AND a.who <> b.who');
+SELECT wmstream.create_stream('groups', 'SELECT lower(s) AS since, upper(s) AS until, count(*) AS n, sum(n) AS steps FROM walks GROUP BY s');
+\d groups
+SELECT wmstream.create_stream('by_bounds', 'SELECT lower(s) AS since, upper(s) AS until, string_agg(who, '','' ORDER BY who) AS who FROM walks GROUP BY lower(s), upper(s)');
+SELECT wmstream.create_stream('beginnings', 'SELECT lower(s) AS since, n, count(*) AS walks FROM walks GROUP BY s, n');
+SELECT wmstream.create_stream('places', 'SELECT s, who, rank() OVER (PARTITION BY s ORDER BY n DESC) AS place FROM (SELECT a.s, a.who, a.n FROM walks a JOIN walks b ON a.s = b.s AND a.who = b.who) x');
+SELECT wmstream.create_stream('hours', 'SELECT lower(h) AS hour, count(*) AS n FROM (SELECT a.s FROM walks a JOIN walks b ON a.s = b.s AND a.who = b.who) x, wmstream.window(x.s, ''1 hour'') AS h GROUP BY h');
+SELECT wmstream.create_stream('s', 'SELECT a.who FROM walks a LEFT JOIN walks b ON a.who = b.who AND lower(a.s) = lower(b.s)');
+SELECT wmstream.create_stream('s', 'SELECT lower(s) AS since, count(*) AS n FROM walks GROUP BY lower(s)');
+-- each a batch of its own
+INSERT INTO steps VALUES ('2024-03-01 10:00+00', 'a'), ('2024-03-01 10:00+00', 'b'), ('2024-03-01 10:00+00', 'c');
+DO 'BEGIN PERFORM wmstream.wait(stream) FROM wmstream.streams; END';
+INSERT INTO steps VALUES ('2024-03-01 10:04+00', 'a'), ('2024-03-01 10:04+00', 'b');
+DO 'BEGIN PERFORM wmstream.wait(stream) FROM wmstream.streams; END';
+INSERT INTO steps VALUES ('2024-03-01 10:08+00', 'a'), ('2024-03-01 10:08+00', 'b');
+DO 'BEGIN PERFORM wmstream.wait(stream) FROM wmstream.streams; END';
+INSERT INTO steps VALUES ('2024-03-01 10:12+00', 'a');
+DO 'BEGIN PERFORM wmstream.wait(stream) FROM wmstream.streams; END';
+INSERT INTO steps VALUES ('2024-03-01 10:30+00', 'b'), ('2024-03-01 10:30+00', 'c'), ('2024-03-01 12:00+00', 'd');
+DO 'BEGIN PERFORM wmstream.wait(stream) FROM wmstream.streams; END';
+TABLE walked ORDER BY since, until, who;
+TABLE starts ORDER BY since, who;
+SELECT * FROM oracle.differences('SELECT DISTINCT since, who FROM walked', 'TABLE starts');
+SELECT * FROM oracle.differences('SELECT DISTINCT who, until FROM walked', 'TABLE ends');
+SELECT * FROM oracle.differences('SELECT a.who, b.who, a.since, tstzrange(b.since, b.until) FROM walked a JOIN walked b ON a.since = b.since AND a.who <> b.who', 'TABLE pairs');
+SELECT * FROM oracle.differences('SELECT a.who, b.who, tstzrange(a.since, a.until), CASE WHEN b.who IS NOT NULL THEN tstzrange(b.since, b.until) END FROM walked a LEFT JOIN walked b ON a.since = b.since AND a.until = b.until AND a.who <> b.who', 'TABLE others');
+SELECT * FROM oracle.differences('SELECT since, until, count(*), sum(n) FROM walked GROUP BY since, until', 'TABLE groups');
+SELECT * FROM oracle.differences('SELECT since, until, string_agg(who, '','' ORDER BY who) FROM walked GROUP BY since, until', 'TABLE by_bounds');
+SELECT * FROM oracle.differences('SELECT since, n, count(*) FROM walked GROUP BY since, until, n', 'TABLE beginnings');
+SELECT * FROM oracle.differences('SELECT tstzrange(since, until), who, rank() OVER (PARTITION BY since, until ORDER BY n DESC) FROM walked', 'TABLE places');
+SELECT * FROM oracle.differences('SELECT date_trunc(''hour'', until - interval ''1 us''), count(*) FROM walked GROUP BY 1', 'TABLE hours');
+SELECT stream, late_rows FROM wmstream.stat_streams WHERE late_rows > 0 AND stream IN ('walked'::regclass, 'starts', 'ends', 'pairs', 'others', 'groups', 'by_bounds', 'beginnings', 'places', 'hours');
+
 -- What is refused.
 SELECT wmstream.create_stream('s', 'SELECT who, lower(s) AS since, count(*) AS n FROM clicks, wmstream.session_window(ts, ''1 minute'') AS s WHERE wmstream.watermark(ts, ''0'') GROUP BY s, who', output_mode => 'update');
 \echo :SQLSTATE

@@ -8,7 +8,7 @@
  *
  * When keys leave.  With an event time or a window among them, together with it: then the late test looks at that, too.  Of
  * several the raw time decides.  Without, but with a watermark below, a delay after their first row.  A time that an
- * outer join may have left NULL counts as none: a row without it must not get lost.
+ * outer join may have left NULL counts as none: a row without it must not get lost.  So does the begin of a session.
  *
  * UNION is UNION ALL with DISTINCT around it; one below a UNION ALL gets a level of its own for that.
  */
@@ -264,7 +264,7 @@ find_times(Dedup *d)
 static bool
 may_close(const AnTime *time, AnTimeKind kind)
 {
-	return time->kind == kind && time->watermarked && time->bounded && !time->nullable;
+	return time->kind == kind && time->watermarked && time->bounded && !time->nullable && wms_an_tells_end(time);
 }
 
 /* The key that has this kind of time; 0: none. */

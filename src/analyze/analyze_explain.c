@@ -163,6 +163,7 @@ window_text(const WmsWindowSpec *window)
 			appendStringInfo(&text, "cumulating by %s up to %s", span_text(window->slide), span_text(window->size));
 			break;
 		case WMS_WINDOW_SESSION:
+		case WMS_WINDOW_MERGED:
 			appendStringInfo(&text, "session with a gap of %s", window->size > 0 ? span_text(window->size) : "each row's own");
 			break;
 	}

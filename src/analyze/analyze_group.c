@@ -915,6 +915,8 @@ add_op_set(Cut *g, List *sources)
 		set->times[i] = key->time;
 		set->times[i].finished = key->time.watermarked || i == op->window_key;
 		set->times[i].nullable = key->time.nullable && i != op->window_key;
+		if (wms_an_is_session(&set->times[i]))
+			set->times[i].window.kind = WMS_WINDOW_MERGED;
 		set->times[i].lag_us = op->lag_us;
 		if (i == op->window_key && key->time.watermarked)
 			set->evt = i + 1;

@@ -184,6 +184,7 @@ extern Node *wms_an_window_of_bound(Node *bound, const AnTime *time);
 extern Node *wms_an_event_of(Node *argument, Oid time_type);
 extern Node *wms_an_range(Node *lower, Node *upper, Oid time_type);
 extern bool wms_an_same_window(const WmsWindowSpec *a, const WmsWindowSpec *b);
+extern bool wms_an_tells_end(const AnTime *time);
 extern Node *wms_an_pushed_down(Node *expr, int rtindex, const Query *sub);
 
 /* analyze_group.c */

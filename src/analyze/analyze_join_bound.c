@@ -4,7 +4,8 @@
  *
  * Every condition between the two sides is looked at once.
  *
- *   same time      X = Y, both event times, or both the same kind of window, or the same bound of one: matches have it in common
+ *   same time      X = Y, both event times, or both the same kind of window, or the same bound of one (but not the begin of a
+ *                  session, which does not tell its end): matches have it in common
  *   time range     any comparison of the two event times, shifted by constants, also written as a difference of them;
  *                  all such conditions on the same two times together give one range
  *   key            any other X = Y with the default equality of a type, after a cast of one side where types differ
@@ -196,7 +197,7 @@ static bool
 same_kind_of_time(const AnTime *a, const AnTime *b)
 {
 	return a->kind == b->kind && a->type == b->type && a->watermarked && b->watermarked && !a->processing && !b->processing &&
-		(a->kind == AN_EVENT || (wms_an_same_window(&a->window, &b->window) && a->window.size > 0));
+		(a->kind == AN_EVENT || (wms_an_same_window(&a->window, &b->window) && a->window.size > 0 && wms_an_tells_end(a)));
 }
 
 /* An equality of event times, or of windows or bounds of them; fills both times. */

@@ -208,17 +208,25 @@ find_shown_keys(Output *out)
 	}
 }
 
+/* Does either bound tell the window?  Of sessions it does where they were merged by all the other keys: then they do not overlap. */
+static bool
+told_by_one_bound(const Output *out, int key)
+{
+	if (key == out->top->window_key && out->top->window.kind == WMS_WINDOW_SESSION)
+		return true;
+	return out->top_set->times[key].window.kind == WMS_WINDOW_GRID;
+}
+
 /* The result columns that stand for a key; NIL when it is not shown. */
 static List *
 columns_for_key(Output *out, int key)
 {
 	const ShownKey *shown = &out->shown[key];
-	const AnTime *time = &out->top_set->times[key];
-	bool		is_window = time->kind == AN_WINDOW;
+	bool		is_window = out->top_set->times[key].kind == AN_WINDOW;
 
-	if (is_window && time->window.kind == WMS_WINDOW_CUMULATE && shown->lower && shown->upper)
+	if (is_window && shown->lower && shown->upper && !told_by_one_bound(out, key))
 		return list_make2_int(shown->lower, shown->upper);
-	if (is_window && time->window.kind != WMS_WINDOW_CUMULATE && (shown->lower || shown->upper))
+	if (is_window && (shown->lower || shown->upper) && told_by_one_bound(out, key))
 		return list_make1_int(shown->lower ? shown->lower : shown->upper);
 	return shown->whole ? list_make1_int(shown->whole) : NIL;
 }

@@ -6,6 +6,9 @@
  * its key have been merged.  So such a call may be a group key, and its bounds may be shown above; used for anything else it would
  * mean something that the batch query does not mean either, and is refused.  The operator gets the row's time, and its gap where
  * that is no constant, and makes the sessions itself.
+ *
+ * Above that operator a session is a window like others (WMS_WINDOW_MERGED), but that its begin does not tell when it ends, and that
+ * two of different keys may have one bound in common.
  */
 #include "postgres.h"
 
@@ -20,7 +23,7 @@
 bool
 wms_an_is_session(const AnTime *time)
 {
-	return time->kind != AN_NONE && time->kind != AN_EVENT && time->window.kind == WMS_WINDOW_SESSION && !time->finished;
+	return time->kind != AN_NONE && time->kind != AN_EVENT && time->window.kind == WMS_WINDOW_SESSION;
 }
 
 /* The gap of a row's session, as an expression where the window is one. */

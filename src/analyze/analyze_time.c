@@ -247,6 +247,13 @@ wms_an_same_window(const WmsWindowSpec *a, const WmsWindowSpec *b)
 	return a->kind == b->kind && a->size == b->size && a->slide == b->slide && a->offset == b->offset;
 }
 
+/* Is it known when the window ends, at the latest?  Not from the begin of a session, which may be of any length. */
+bool
+wms_an_tells_end(const AnTime *time)
+{
+	return time->kind != AN_LOWER || time->window.kind == WMS_WINDOW_GRID || time->window.kind == WMS_WINDOW_CUMULATE;
+}
+
 /* What a column of a UNION ALL is: what all branches say. */
 static AnTime
 merged(AnTime a, AnTime b)

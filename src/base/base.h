@@ -39,7 +39,8 @@ typedef enum WmsWindowKind
 	WMS_WINDOW_TIME,			/* a raw event time t: stands for [t, t + 1 us) */
 	WMS_WINDOW_GRID,			/* tumbling and sliding: size, slide, offset */
 	WMS_WINDOW_CUMULATE,		/* slide = step, size = max_size */
-	WMS_WINDOW_SESSION			/* size = gap; 0: the gap comes with each row */
+	WMS_WINDOW_SESSION,			/* size = gap; 0: the gap comes with each row */
+	WMS_WINDOW_MERGED			/* a session whose rows an operator has merged: it comes ready-made; size = gap, how long it is nobody knows */
 } WmsWindowKind;
 
 /* In how many windows a time may lie: so many groups every row would make. */

@@ -209,6 +209,8 @@ wms_window_first(const WmsWindowSpec *spec, WmsTime t, WmsWindow *window)
 			return true;
 		case WMS_WINDOW_SESSION:
 			return wms_session_window(t, spec->size, window);
+		case WMS_WINDOW_MERGED:
+			return false;
 	}
 	return false;
 }
@@ -228,6 +230,7 @@ wms_window_next(const WmsWindowSpec *spec, WmsTime t, WmsWindow *window)
 		case WMS_WINDOW_NONE:
 		case WMS_WINDOW_TIME:
 		case WMS_WINDOW_SESSION:
+		case WMS_WINDOW_MERGED:
 			return false;
 	}
 	return false;
