@@ -130,6 +130,11 @@ SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n ' || :'of_l' || ' GR
 SELECT wmstream.create_stream('s', 'SELECT lower(x) AS d, sum(n) AS n FROM (SELECT w, count(*) AS n ' || :'of_l' || ' GROUP BY w) a, wmstream.window(a.w, ''1 minute'') AS x GROUP BY x', output_mode => 'update');
 \echo :SQLSTATE
 SELECT wmstream.create_stream('s', 'SELECT lower(x) AS d, sum(n) AS n FROM (SELECT w, count(*) AS n ' || :'of_l' || ' GROUP BY w) a, wmstream.window(a.w, ''1 minute'') AS x GROUP BY x', output_mode => 'complete');
+-- groups beside rows that are in none
+SELECT wmstream.create_stream('s', 'SELECT k, count(*) AS n FROM l WHERE wmstream.watermark(ts, NULL) GROUP BY k UNION ALL SELECT k, 1 FROM r WHERE wmstream.watermark(ts, NULL)', output_mode => 'update');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT k, 1 AS n FROM r WHERE wmstream.watermark(ts, NULL) UNION ALL SELECT k, count(*) FROM l WHERE wmstream.watermark(ts, NULL) GROUP BY k', output_mode => 'complete');
+SELECT wmstream.create_stream('s', 'SELECT w, k, count(*) AS n ' || :'of_l' || ' GROUP BY w, k UNION ALL SELECT NULL, k, 1 FROM r WHERE wmstream.watermark(ts, ''1 s'')', allowed_lateness => '1 s');
 SELECT wmstream.create_stream('s', 'SELECT w, k, count(*) AS n FROM l, wmstream.window(now(), ''5 s'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w, k');
 \echo :SQLSTATE
 

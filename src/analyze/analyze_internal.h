@@ -272,6 +272,7 @@ extern void wms_no_one_bound(Analysis *a, const void *where);
 extern void wms_no_processing_time(Analysis *a, const void *where);
 extern void wms_no_append_group(Analysis *a, int location, bool window_of_other);
 extern void wms_no_append_bound(Analysis *a, const void *where);
+extern void wms_no_rows_beside_groups(Analysis *a, int location);
 extern void wms_no_complete(Analysis *a);
 extern void wms_no_chain(Analysis *a, int location);
 extern void wms_no_append_only(Analysis *a, const char *what, int location);

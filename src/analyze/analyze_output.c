@@ -81,6 +81,8 @@ check_mode(Output *out)
 	else if (plan->nops == 1 && (plan->ops[0].kind == WMS_OP_DEDUP || plan->ops[0].kind == WMS_OP_JOIN))
 		wms_no_append_only(out->a, plan->ops[0].kind == WMS_OP_JOIN ? "a join of streams" : "DISTINCT over a stream",
 						   wms_an_place_of_set(out->a, "op", 0));
+	else if (plan->nops == 1 && out->top == NULL && plan->ops[0].kind == WMS_OP_AGGREGATE)
+		wms_no_rows_beside_groups(out->a, wms_an_place_of_set(out->a, "op", 0));
 	else if (plan->mode == WMS_COMPLETE &&
 			 (plan->nops == 0 || plan->ops[0].kind != WMS_OP_AGGREGATE || wms_an_has_raw_rows(out->a, out->query)))
 		wms_no_complete(out->a);

@@ -373,6 +373,13 @@ wms_no_append_bound(Analysis *a, const void *where)
 }
 
 void
+wms_no_rows_beside_groups(Analysis *a, int location)
+{
+	SAY_NO_AT(a, NOT_SUPPORTED, location, "Create one stream for each branch of UNION ALL, or use output_mode => 'append'.",
+			  "groups beside rows that are in none are possible in append mode only");
+}
+
+void
 wms_no_complete(Analysis *a)
 {
 	SAY_NO(a, NOT_SUPPORTED, NULL, "Use output_mode => 'append'.", "complete mode needs an aggregate");
