@@ -157,6 +157,7 @@ CREATE TABLE child () INHERITS (parent);
 SELECT wmstream.create_stream('s', 'SELECT ts FROM parent');
 \echo :SQLSTATE
 SELECT wmstream.create_stream('s', 'SELECT ts FROM child');
+SELECT wmstream.create_stream('s', 'SELECT ts FROM ONLY parent');
 CREATE FOREIGN DATA WRAPPER nothing;
 CREATE SERVER nowhere FOREIGN DATA WRAPPER nothing;
 CREATE FOREIGN TABLE abroad (ts timestamptz) SERVER nowhere;
@@ -166,6 +167,11 @@ CREATE TABLE part (ts timestamptz) PARTITION BY RANGE (ts);
 CREATE TABLE part1 PARTITION OF part DEFAULT;
 SELECT wmstream.create_stream('s', 'SELECT ts FROM part1');
 \echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT ts FROM ONLY part');
+\echo :SQLSTATE
+CREATE VIEW only_part AS SELECT ts FROM ONLY part;
+SELECT wmstream.create_stream('s', 'SELECT p.ts FROM l, only_part p WHERE wmstream.watermark(l.ts, ''1 s'') AND wmstream.watermark(p.ts, ''1 s'') AND l.ts = p.ts');
+DROP VIEW only_part;
 CREATE TABLE own (id int);
 SELECT wmstream.create_stream('own', 'SELECT id FROM own');
 \echo :SQLSTATE

@@ -69,6 +69,14 @@ check_sample(Analysis *a, const RangeTblEntry *rte)
 					  "Use a WHERE condition on a hash of the key.");
 }
 
+/* The rows of a partitioned table are those of its partitions: the table alone has none. */
+static void
+check_only(Analysis *a, Relation rel, const RangeTblEntry *rte)
+{
+	if (!rte->inh && rel->rd_rel->relkind == RELKIND_PARTITIONED_TABLE)
+		wms_no_clause(a, "ONLY with a partitioned table", wms_an_place(a, rte), "Leave ONLY out: the rows are in the partitions.");
+}
+
 static void
 check_table(Analysis *a, const RangeTblEntry *rte)
 {
@@ -78,6 +86,7 @@ check_table(Analysis *a, const RangeTblEntry *rte)
 	if (wms_tables_overlap(rte->relid, a->options->result))
 		wms_no_own_result(a, rte->relid, rte);
 	check_kind(a, rel, rte);
+	check_only(a, rel, rte);
 	lower = a->options->retract ? InvalidOid : wms_changing_result(rte->relid);
 	if (OidIsValid(lower))
 		wms_no_changing_result(a, get_rel_name(lower), rte);
