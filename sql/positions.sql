@@ -125,6 +125,14 @@ SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l AS x, wmstrea
 \echo :SQLSTATE
 SELECT wmstream.create_stream('s', 'SELECT l.id, l AS whole, ROW(l.k, 1) FROM l');
 
+SELECT wmstream.create_stream('s', 'SELECT id, ts FROM r WHERE wmstream.watermark(ts, NULL)
+  UNION ALL SELECT count(*), max(ts) FROM l WHERE wmstream.watermark(ts, NULL)', output_mode => 'update');
+SELECT wmstream.create_stream('s', 'SELECT upper(w) AS till, count(*) AS n FROM l LEFT JOIN wmstream.window(ts, ''1 s'') AS w
+  ON id > 5 WHERE wmstream.watermark(ts, ''1 s'') GROUP BY 1');
+CREATE TABLE parts (id int, ts timestamptz) PARTITION BY RANGE (id);
+SELECT wmstream.create_stream('s', 'SELECT x.id FROM
+  (SELECT * FROM ONLY (parts)) x WHERE wmstream.watermark(x.ts, ''1 s'')');
+
 -- Sizes: at the argument, folded or not, named or not.
 SELECT wmstream.create_stream('s', 'SELECT w FROM l, wmstream.window(size => interval ''1 s'' * 0, t => ts) w WHERE wmstream.watermark(ts, ''1 s'')');
 SELECT wmstream.create_stream('s', 'SELECT w FROM l, wmstream.window(ts, ''1 minute'', make_interval(secs => random())) w WHERE wmstream.watermark(ts, ''1 s'')');

@@ -220,6 +220,16 @@ SELECT wmstream.create_stream('s', 'SELECT w, k FROM l, wmstream.session_window(
 \echo :SQLSTATE
 SELECT wmstream.create_stream('s', 'SELECT DISTINCT w, k FROM l, wmstream.session_window(ts, ''1 s'') AS w ' || :'wm');
 
+-- Windows that an outer join gives on a condition: a row without it would be in no group.
+SELECT wmstream.create_stream('s', 'SELECT lower(w) AS a, count(*) AS n FROM l LEFT JOIN LATERAL wmstream.window(l.ts, ''1 s'') AS w ON l.v > 5 ' || :'wm' || ' GROUP BY w');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('s', 'SELECT lower(w) AS a, count(*) AS n FROM l LEFT JOIN (dim CROSS JOIN LATERAL wmstream.window(l.ts, ''1 s'', ''1 ms'') AS w) ON dim.k = l.k ' || :'wm' || ' GROUP BY lower(w)', output_mode => 'update');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l LEFT JOIN LATERAL wmstream.window(l.ts, ''1 s'') AS w ON l.v > 5 GROUP BY w', output_mode => 'complete');
+SELECT wmstream.create_stream('s', 'SELECT x.w, k, count(*) AS n FROM l LEFT JOIN LATERAL (SELECT wmstream.window(l.ts, ''1 s'') AS w) AS x ON l.v > 5 GROUP BY x.w, k', output_mode => 'complete');
+SELECT wmstream.create_stream('s', 'SELECT w, k, count(*) AS n FROM l LEFT JOIN LATERAL wmstream.session_window(l.ts, ''1 s'') AS w ON l.v > 5 ' || :'wm' || ' GROUP BY w, k');
+SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM (SELECT w FROM l LEFT JOIN LATERAL wmstream.window(l.ts, ''1 s'') AS w ON l.v > 5 ' || :'wm' || ') AS x GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT id, rank() OVER (PARTITION BY w ORDER BY id) AS nr FROM l LEFT JOIN LATERAL wmstream.window(l.ts, ''1 s'') AS w ON l.v > 5 ' || :'wm');
+
 -- Windows of the clock.
 SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM (SELECT 1 FROM l WHERE wmstream.watermark(ts, NULL) UNION ALL SELECT 1 FROM r WHERE wmstream.watermark(ts, NULL)) u, wmstream.window(now(), ''5 s'') AS w GROUP BY w');
 \echo :SQLSTATE

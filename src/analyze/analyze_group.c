@@ -430,6 +430,23 @@ find_session_key(Cut *g)
 	return result;
 }
 
+/* A row that has a time, but is without the window that closes its group, would get lost. */
+static void
+check_windows_are_given(Cut *g)
+{
+	int			n = 0;
+	ListCell   *lc;
+
+	foreach(lc, g->keys)
+	{
+		GroupKey   *key = lfirst(lc);
+
+		if (key->time.optional && (n == g->op->window_key || !key->time.watermarked))
+			wms_no_optional_window(g->a, key->shown);
+		n++;
+	}
+}
+
 static void
 set_window(Cut *g)
 {
@@ -439,6 +456,7 @@ set_window(Cut *g)
 	op->window_key = find_session_key(g);
 	if (op->window_key < 0 && g->a->refusal == NULL)
 		op->window_key = find_window_key(g);
+	check_windows_are_given(g);
 	if (op->window_key < 0 || g->a->refusal)
 		return;
 	key = list_nth(g->keys, op->window_key);

@@ -43,6 +43,7 @@ typedef struct AnTime
 	bool		processing;		/* the clock */
 	bool		finished;		/* given by an operator at the moment when W passed it */
 	bool		nullable;		/* came through the side of an outer join that may be filled with NULLs */
+	bool		optional;		/* a window that an outer join gives on a condition: rows with a time may be without it */
 	int64		lag_us;			/* rows may come as long as it is more than this behind W */
 	Bitmapset  *sources;
 } AnTime;
@@ -156,6 +157,7 @@ extern bool wms_an_has_raw_rows(Analysis *a, const Query *query);
 extern List *wms_an_sets_below(Analysis *a, const Query *query);
 extern Node *wms_an_carried(Analysis *a, Query *query, const char *name);
 extern AttrNumber wms_an_carry(Analysis *a, Query *query, const char *name);
+extern bool wms_an_is_true(Node *quals);
 extern bool wms_an_remove_rte(Query *query, int rtindex, bool really);
 extern void wms_an_pull_up(Analysis *a, Query *query);
 extern void wms_an_void_rte(RangeTblEntry *rte);
@@ -177,6 +179,7 @@ extern WmsFunction wms_an_call(Node *expr);
 extern bool wms_an_is_now(Node *expr);
 extern void wms_an_check_call(Analysis *a, FuncExpr *call);
 extern FuncExpr *wms_an_function_rte_call(const RangeTblEntry *rte);
+extern bool wms_an_given_on_condition(Analysis *a, Query *query, int rtindex);
 extern bool wms_an_not_null(Analysis *a, Query *query, Node *expr);
 extern Node *wms_an_bound(Node *range, bool upper, Oid time_type);
 extern Node *wms_an_shifted(Node *time, Oid time_type, int64 us);
@@ -242,6 +245,7 @@ extern void wms_no_months_in_range(Analysis *a, const void *where);
 extern void wms_no_volatile(Analysis *a, Oid function, int location);
 extern void wms_no_outer_reference(Analysis *a, const void *where);
 extern void wms_no_nullable_stream(Analysis *a, const void *where);
+extern void wms_no_optional_window(Analysis *a, const void *where);
 extern void wms_no_mixed_union(Analysis *a, const void *where);
 extern void wms_no_constant(Analysis *a, const void *where, const char *what);
 extern void wms_no_null_argument(Analysis *a, const void *where, const char *what);

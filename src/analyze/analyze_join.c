@@ -169,7 +169,7 @@ read_conditions(JoinCut *j, Node *quals)
 
 		if (!equal(condition, lfirst(lc)))
 			wms_an_note_place(j->a, condition, wms_an_place(j->a, lfirst(lc)));
-		if (IsA(condition, Const) && !((Const *) condition)->constisnull && DatumGetBool(((Const *) condition)->constvalue))
+		if (wms_an_is_true(condition))
 			continue;
 		if (!bms_is_subset(mentioned, all))
 			wms_no_join_condition(j->a, condition);

@@ -62,6 +62,13 @@ wms_no_nullable_stream(Analysis *a, const void *where)
 }
 
 void
+wms_no_optional_window(Analysis *a, const void *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, where, "Join the window without a condition, and put that into WHERE, or into FILTER of the aggregates.",
+		   "a window that an outer join gives on a condition cannot be a group key");
+}
+
+void
 wms_no_mixed_union(Analysis *a, const void *where)
 {
 	SAY_NO(a, NOT_SUPPORTED, where, "Give each branch a watermark() (its delay may be NULL), or leave the static branch out.",

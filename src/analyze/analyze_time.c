@@ -267,6 +267,7 @@ merged(AnTime a, AnTime b)
 	a.finished = a.finished && a.lag_us == b.lag_us;
 	a.processing = a.processing && b.processing;
 	a.nullable = a.nullable || b.nullable;
+	a.optional = a.optional || b.optional;
 	a.lag_us = Max(a.lag_us, b.lag_us);
 	a.sources = bms_union(a.sources, b.sources);
 	return a;
@@ -401,6 +402,76 @@ time_of_call(Analysis *a, Query *query, FuncExpr *call)
 	return time;
 }
 
+static bool
+reads_stream(Analysis *a, Query *query, Node *node)
+{
+	Bitmapset  *rels = wms_an_rtes_in(node);
+	ListCell   *lc;
+
+	foreach(lc, wms_an_streamed_rtes(a, query))
+	{
+		if (bms_is_member(lfirst_int(lc), rels))
+			return true;
+	}
+	return false;
+}
+
+static bool
+is_function(Query *query, Node *node)
+{
+	return IsA(node, RangeTblRef) && rt_fetch(((RangeTblRef *) node)->rtindex, query->rtable)->rtekind == RTE_FUNCTION;
+}
+
+static bool
+missing_in(Analysis *a, Query *query, Node *node, int rtindex, bool nullable)
+{
+	ListCell   *lc;
+
+	if (IsA(node, RangeTblRef))
+		return nullable && ((RangeTblRef *) node)->rtindex == rtindex;
+	if (IsA(node, FromExpr))
+	{
+		foreach(lc, ((FromExpr *) node)->fromlist)
+		{
+			if (missing_in(a, query, lfirst(lc), rtindex, nullable))
+				return true;
+		}
+		return false;
+	}
+	else
+	{
+		JoinExpr   *join = castNode(JoinExpr, node);
+		bool		of_streams = reads_stream(a, query, join->larg) && reads_stream(a, query, join->rarg);
+		bool		left = nullable || (!of_streams && (join->jointype == JOIN_RIGHT || join->jointype == JOIN_FULL));
+		bool		right = nullable || (!of_streams && (join->jointype == JOIN_LEFT || join->jointype == JOIN_FULL));
+
+		if (join->jointype == JOIN_LEFT && is_function(query, join->rarg) && wms_an_is_true(join->quals))
+			right = nullable;	/* LEFT JOIN LATERAL ... ON true: rows that have a time have a window */
+		return missing_in(a, query, join->larg, rtindex, left) || missing_in(a, query, join->rarg, rtindex, right);
+	}
+}
+
+/*
+ * Does FROM give what the entry holds only where a condition holds?  Joins of streams do not count: what their rows may be without, their
+ * operators say.
+ */
+bool
+wms_an_given_on_condition(Analysis *a, Query *query, int rtindex)
+{
+	return missing_in(a, query, (Node *) query->jointree, rtindex, false);
+}
+
+/* A window that a function, or a static subquery, gives beside the stream. */
+static AnTime
+time_in_from(Analysis *a, Query *query, int rtindex, AnTime time)
+{
+	if (time.kind == AN_NONE || !wms_an_given_on_condition(a, query, rtindex))
+		return time;
+	time.nullable = true;
+	time.optional = true;
+	return time;
+}
+
 static AnTime
 time_of_var(Analysis *a, Query *query, Var *var)
 {
@@ -412,7 +483,7 @@ time_of_var(Analysis *a, Query *query, Var *var)
 	if (rte->rtekind == RTE_NAMEDTUPLESTORE)
 		return wms_an_set(a, rte->enrname)->times[var->varattno - 1];
 	if (rte->rtekind == RTE_FUNCTION && wms_an_function_rte_call(rte))
-		return time_of_call(a, query, wms_an_function_rte_call(rte));
+		return time_in_from(a, query, var->varno, time_of_call(a, query, wms_an_function_rte_call(rte)));
 	return no_time;
 }
 
@@ -449,8 +520,10 @@ wms_an_time(Analysis *a, Query *query, Node *expr)
 		time.kind = ((FuncExpr *) expr)->funcid == F_LOWER_ANYRANGE ? AN_LOWER : AN_UPPER;
 		return time;
 	}
-	if (rte && rte->rtekind == RTE_SUBQUERY)
+	if (rte && rte->rtekind == RTE_SUBQUERY && wms_an_streamed(a, rte->subquery))
 		return time_in_subquery(a, rte->subquery, expr, rtindex);
+	if (rte && rte->rtekind == RTE_SUBQUERY)
+		return time_in_from(a, query, rtindex, time_in_subquery(a, rte->subquery, expr, rtindex));
 	return no_time;
 }
 
@@ -509,7 +582,8 @@ column_not_null(Analysis *a, Query *query, Var *var)
 		Query	   *sub = lfirst(lc);
 		TargetEntry *tle = get_tle_by_resno(sub->targetList, var->varattno);
 
-		if (tle == NULL || !wms_an_not_null(a, sub, (Node *) tle->expr))
+		/* what one set groups by is NULL in the groups of others */
+		if (tle == NULL || sub->groupingSets || !wms_an_not_null(a, sub, (Node *) tle->expr))
 			return false;
 	}
 	return true;

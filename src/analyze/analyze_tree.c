@@ -754,6 +754,19 @@ wms_an_void_rte(RangeTblEntry *rte)
 	rte->eref = makeAlias(eref ? eref->aliasname : "*RESULT*", NIL);
 }
 
+/* Is it a condition that always holds? */
+bool
+wms_an_is_true(Node *quals)
+{
+	return quals == NULL || (IsA(quals, Const) && !((Const *) quals)->constisnull && DatumGetBool(((Const *) quals)->constvalue));
+}
+
+static bool
+is_ref_of(Node *node, int rtindex)
+{
+	return IsA(node, RangeTblRef) && ((RangeTblRef *) node)->rtindex == rtindex;
+}
+
 static Node *
 without_rte(Node *node, int rtindex, bool *found)
 {
@@ -785,6 +798,11 @@ without_rte(Node *node, int rtindex, bool *found)
 		JoinExpr   *result = copyObject(join);
 		bool		here = false;
 
+		if (join->jointype == JOIN_LEFT && is_ref_of(join->rarg, rtindex) && wms_an_is_true(join->quals))
+		{
+			*found = true;		/* LEFT JOIN LATERAL ... ON true */
+			return join->larg;
+		}
 		if (join->jointype == JOIN_INNER)
 		{
 			result->larg = without_rte(join->larg, rtindex, &here);
