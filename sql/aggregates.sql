@@ -193,3 +193,10 @@ CREATE FUNCTION some_row(i int) RETURNS record LANGUAGE sql IMMUTABLE AS 'SELECT
 SELECT wmstream.create_stream('refused', rowed('count(DISTINCT some_row(i))'));
 SELECT wmstream.create_stream('refused', 'SELECT lower(w) AS hour, count(*) AS n FROM rowed, wmstream.window(ts, ''1 hour'') AS w WHERE wmstream.watermark(ts, ''0'') GROUP BY w, ROW(i, j)');
 SELECT wmstream.create_stream('refused', 'SELECT count(*) AS n FROM (SELECT DISTINCT ts, ROW(i, j) AS r FROM rowed WHERE wmstream.watermark(ts, ''0'')) d, wmstream.window(ts, ''1 hour'') AS w GROUP BY w');
+-- what is not kept need not be put together
+SELECT wmstream.create_stream('rowed_first', 'SELECT to_jsonb(r) AS r FROM (SELECT DISTINCT ON (ts, i) ts, i, ROW(a, ROW(b, j)) AS r FROM rowed WHERE wmstream.watermark(ts, ''0'')) d', start_from => 'beginning');
+SELECT wmstream.create_stream('rowed_count', rowed('count(ROW(i, j)) + count(r)'), start_from => 'beginning');
+SELECT wmstream.wait('rowed_first');
+SELECT * FROM oracle.differences('TABLE rowed_first', 'SELECT to_jsonb(ROW(a, ROW(b, j))) FROM rowed');
+SELECT wmstream.wait('rowed_count');
+SELECT * FROM differences('rowed_count', 'count(ROW(i, j)) + count(r)');

@@ -108,6 +108,8 @@ label_of(Cut *g, Node *expr)
 {
 	ListCell   *lc;
 
+	if (IsA(expr, Var) && ((Var *) expr)->varattno == InvalidAttrNumber)
+		return rt_fetch(((Var *) expr)->varno, g->query->rtable)->eref->aliasname;
 	if (IsA(expr, Var))
 		return get_rte_attribute_name(rt_fetch(((Var *) expr)->varno, g->query->rtable), ((Var *) expr)->varattno);
 	foreach(lc, g->a->window_names)

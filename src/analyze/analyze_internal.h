@@ -165,7 +165,9 @@ extern void wms_an_only_set(Query *query, RangeTblEntry *rte, int rtindex);
 extern void wms_an_drop_junk(Query *query);
 extern TupleDesc wms_an_desc(List *tlist, bool junk_too);
 extern TargetEntry *wms_an_add_column(List **tlist, Node *expr, const char *name);
-extern void wms_an_whole_rows(Query *query, int rtindex, TupleDesc desc, Oid rowtype);
+extern void wms_an_whole_rows(Query *query, int rtindex, TupleDesc desc);
+extern Node *wms_an_whole_rows_in(Node *expr, int rtindex, TupleDesc desc);
+extern void wms_an_subquery_rows(Analysis *a, Query *query);
 extern List *wms_an_leaves(const Query *query);
 extern Query *wms_an_select_from(List *tlist, RangeTblEntry *rte);
 

@@ -333,11 +333,13 @@ check_columns(Output *out)
 	}
 }
 
-/* Of an operator's input: does the state keep this column? */
+/* Of an operator's input: does the state keep this column?  It keeps keys, and arguments of aggregates only where it must. */
 static bool
 is_kept(const WmsOpPlan *op, const TargetEntry *tle)
 {
-	return op->kind != WMS_OP_AGGREGATE || tle->resno <= op->nkeys || op->kept_desc != NULL;
+	if (op->kind == WMS_OP_AGGREGATE)
+		return tle->resno <= op->nkeys + op->kept_desc->natts - 2;
+	return op->kind != WMS_OP_DEDUP || tle->resno <= op->nkeys;
 }
 
 static void

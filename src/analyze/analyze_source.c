@@ -7,6 +7,7 @@
  * condition; the entry that its event time belongs to is replaced by the row set
  * wms_in_<source>.  If that entry was a subquery, the subquery is kept as the source's
  * query below the watermark, with the table in it replaced by wms_raw_<source> and the row's number carried up.
+ * Whole rows of what is streamed are written out before it gets columns of ours.
  * A watermark() that is left over afterwards stood where it must not.
  *
  * Privileges are checked before, by the caller, on the tree as it came from the rewriter.
@@ -131,6 +132,17 @@ in_desc_of(TupleDesc from, int n)
 	return desc;
 }
 
+/* The first n columns. */
+static TupleDesc
+first_columns(TupleDesc from, int n)
+{
+	TupleDesc	desc = CreateTemplateTupleDesc(n);
+
+	for (int i = 1; i <= n; i++)
+		TupleDescCopyEntry(desc, i, from, i);
+	return desc;
+}
+
 static WmsSourcePlan *
 add_source(Analysis *a, const RangeTblEntry *rte)
 {
@@ -232,7 +244,6 @@ static void
 note_columns(Analysis *a, WmsSourcePlan *source, Query *query, int rtindex)
 {
 	ColumnsContext context = {rtindex, 0, source->raw_desc->natts - 1, NULL, NULL};
-	TupleDesc	table = CreateTemplateTupleDesc(source->raw_desc->natts - 1);
 	int			attno = -1;
 
 	query_tree_walker(query, columns_walker, &context, QTW_IGNORE_JOINALIASES);
@@ -248,10 +259,7 @@ note_columns(Analysis *a, WmsSourcePlan *source, Query *query, int rtindex)
 			wms_no_virtual_column(a, (Node *) makeVar(rtindex, attno, att->atttypid, -1, InvalidOid, 0));
 	}
 	list_sort(source->columns_used, list_int_cmp);
-
-	for (int i = 1; i <= table->natts; i++)
-		TupleDescCopyEntry(table, i, source->raw_desc, i);
-	wms_an_whole_rows(query, rtindex, table, get_rel_type_id(source->relid));
+	wms_an_whole_rows(query, rtindex, first_columns(source->raw_desc, source->raw_desc->natts - 1));
 }
 
 static void
@@ -362,6 +370,23 @@ trace_to_entry(Analysis *a, Query *query, Node *expr, int rtindex, WmsSourcePlan
 	return relid;
 }
 
+/* The expressions of a query's columns that a Var of its output means. */
+static List *
+what_stands_for(const Query *query, const Var *var)
+{
+	List	   *exprs = NIL;
+	ListCell   *lc;
+
+	foreach(lc, query->targetList)
+	{
+		TargetEntry *tle = lfirst_node(TargetEntry, lc);
+
+		if (var->varattno == InvalidAttrNumber ? !tle->resjunk : tle->resno == var->varattno)
+			exprs = lappend(exprs, tle->expr);
+	}
+	return exprs;
+}
+
 /* expr: over columns of query's output, every Var of level 0 is one. */
 static Oid
 trace_table(Analysis *a, Query *query, Node *expr, WmsSourcePlan **source, Node *where)
@@ -390,12 +415,7 @@ trace_table(Analysis *a, Query *query, Node *expr, WmsSourcePlan **source, Node 
 		return relid;
 	}
 	foreach(lc, columns)
-	{
-		TargetEntry *tle = get_tle_by_resno(query->targetList, ((Var *) lfirst(lc))->varattno);
-
-		if (tle)
-			inner = lappend(inner, tle->expr);
-	}
+		inner = list_concat(inner, what_stands_for(query, lfirst(lc)));
 	foreach(lc, wms_an_level_vars((Node *) inner, -1))
 	{
 		Var		   *var = lfirst(lc);
@@ -441,6 +461,7 @@ source_of_subquery(Analysis *a, Query *query, int rtindex, FuncExpr *call)
 	trace_table(a, rte->subquery, linitial(call->args), &source, (Node *) call);
 	if (a->refusal)
 		return NULL;
+	wms_an_subquery_rows(a, rte->subquery);
 	ord = wms_an_carry(a, rte->subquery, AN_ORD);
 	source->below = rte->subquery;
 	source->in_desc = in_desc_of(wms_an_desc(rte->subquery->targetList, false), ord - 1);
@@ -529,6 +550,7 @@ take_watermark(Analysis *a, Query *query, FuncExpr *call)
 	Node	   *time = linitial(call->args);
 	RangeTblEntry *rte;
 	WmsSourcePlan *source = NULL;
+	TupleDesc	row;
 	int			rtindex;
 
 	a->has_watermark = true;
@@ -548,7 +570,9 @@ take_watermark(Analysis *a, Query *query, FuncExpr *call)
 	if (a->refusal)
 		return;
 
-	source->event_time = copyObject(time);
+	row = first_columns(source->in_desc, source->in_desc->natts - 2);
+	wms_an_whole_rows(query, rtindex, row);
+	source->event_time = wms_an_whole_rows_in(time, rtindex, row);
 	ChangeVarNodes(source->event_time, rtindex, 1, 0);
 	if (source->below == NULL)
 		note_event_time(source);
@@ -753,6 +777,8 @@ wms_an_find_sources(Analysis *a, Query *query)
 		leftover_walker((Node *) query, a);
 	if (a->refusal == NULL && !a->has_watermark)
 		only_table_is_source(a, query);
+	if (a->refusal == NULL)
+		wms_an_subquery_rows(a, query);
 	if (a->refusal == NULL && a->sources != NIL)
 		check_one_kind(a);
 }

@@ -273,7 +273,7 @@ merged(AnTime a, AnTime b)
 	return a;
 }
 
-/* The one entry of the level that all Vars of the expression belong to; 0: none, several, or outside ones. */
+/* The one entry of the level that all Vars of the expression belong to; 0: none, several, outside ones, or whole rows. */
 static int
 only_entry(Node *expr)
 {
@@ -288,8 +288,8 @@ only_entry(Node *expr)
 	{
 		Var		   *var = lfirst(lc);
 
-		if (rtindex != 0 && (int) var->varno != rtindex)
-			return 0;
+		if ((rtindex != 0 && (int) var->varno != rtindex) || var->varattno == InvalidAttrNumber)
+			return 0;			/* a whole row is no time, and nothing of it is followed */
 		rtindex = var->varno;
 	}
 	return rtindex;

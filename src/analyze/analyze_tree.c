@@ -9,8 +9,10 @@
  * looks for expressions of a level follows them down and compares with the
  * sublevels adjusted.
  *
- * After wms_an_prepare: no CTE, no Var of a join, no whole-row Var of a subquery, calls of our own functions with all
- * their arguments, constant ones folded.
+ * After wms_an_prepare: no CTE, no Var of a join, calls of our own functions with all their arguments, constant ones folded.
+ * After wms_an_find_sources: no whole-row Var of what is streamed, for that gets columns which no row may show.  Those of static
+ * views stay what they are, of a type with a name, and those of other static subqueries where an outer join may find no row: there
+ * they are NULL, which a row of NULLs is not.
  */
 #include "postgres.h"
 
@@ -262,23 +264,23 @@ typedef struct WholeRowContext
 	int			rtindex;
 	int			depth;
 	TupleDesc	desc;
-	Oid			rowtype;
+	const Var  *found;
 } WholeRowContext;
 
 static Node *
-whole_row(const WholeRowContext *context, int location)
+whole_row(const WholeRowContext *context, const Var *var)
 {
 	RowExpr    *row = makeNode(RowExpr);
 
-	row->row_typeid = context->rowtype;
+	row->row_typeid = var->vartype;
 	row->row_format = COERCE_IMPLICIT_CAST;
-	row->location = location;
+	row->location = var->location;
 	for (int i = 0; i < context->desc->natts; i++)
 	{
 		Form_pg_attribute att = TupleDescAttr(context->desc, i);
 		Node	   *field;
 
-		if (att->attisdropped && context->rowtype == RECORDOID)
+		if (att->attisdropped && var->vartype == RECORDOID)
 			continue;
 		if (att->attisdropped)	/* as the parser does it: any type will do for a NULL */
 			field = (Node *) makeNullConst(INT4OID, -1, InvalidOid);
@@ -311,18 +313,27 @@ whole_row_mutator(Node *node, void *arg)
 		Var		   *var = (Var *) node;
 
 		if (var->varno == context->rtindex && (int) var->varlevelsup == context->depth && var->varattno == InvalidAttrNumber)
-			return whole_row(context, var->location);
+			return whole_row(context, var);
 	}
 	return expression_tree_mutator(node, whole_row_mutator, context);
 }
 
 /* Writes out whole-row Vars of an entry, before it gets columns that the row must not show. */
 void
-wms_an_whole_rows(Query *query, int rtindex, TupleDesc desc, Oid rowtype)
+wms_an_whole_rows(Query *query, int rtindex, TupleDesc desc)
 {
-	WholeRowContext context = {rtindex, 0, desc, rowtype};
+	WholeRowContext context = {.rtindex = rtindex,.desc = desc};
 
 	query_tree_mutator(query, whole_row_mutator, &context, QTW_DONT_COPY_QUERY);
+}
+
+/* The same in an expression of the level. */
+Node *
+wms_an_whole_rows_in(Node *expr, int rtindex, TupleDesc desc)
+{
+	WholeRowContext context = {.rtindex = rtindex,.desc = desc};
+
+	return whole_row_mutator(expr, &context);
 }
 
 static bool
@@ -345,32 +356,69 @@ whole_row_walker(Node *node, void *arg)
 	{
 		Var		   *var = (Var *) node;
 
-		return var->varno == context->rtindex && (int) var->varlevelsup == context->depth && var->varattno == InvalidAttrNumber;
+		if (var->varno == context->rtindex && (int) var->varlevelsup == context->depth && var->varattno == InvalidAttrNumber)
+			context->found = var;
+		return context->found != NULL;
 	}
 	return expression_tree_walker(node, whole_row_walker, context);
 }
 
-static void
-write_out_subquery_rows(Query *query)
+/* The row that a subquery in FROM gives, with the names that it has there. */
+static TupleDesc
+row_of(const RangeTblEntry *rte)
 {
+	TupleDesc	desc = wms_an_desc(rte->subquery->targetList, false);
+	ListCell   *lc;
+	int			n = 0;
+
+	foreach(lc, rte->eref->colnames)
+	{
+		if (n < desc->natts)
+			namestrcpy(&TupleDescAttr(desc, n)->attname, strVal(lfirst(lc)));
+		n++;
+	}
+	return desc;
+}
+
+/*
+ * Are whole rows of the entry written out?  Of a static subquery, whose row type has no name by which it could be kept, where there always
+ * is one.
+ */
+static bool
+is_written_out(Analysis *a, Query *query, int rtindex)
+{
+	RangeTblEntry *rte = rt_fetch(rtindex, query->rtable);
+	WholeRowContext context = {.rtindex = rtindex};
+
+	if (rte->rtekind != RTE_SUBQUERY || !query_tree_walker(query, whole_row_walker, &context, 0))
+		return false;
+	if (wms_an_streamed(a, rte->subquery))
+		return true;
+	return context.found->vartype == RECORDOID && wms_an_streamed(a, query) && !wms_an_given_on_condition(a, query, rtindex);
+}
+
+static bool
+subquery_rows_walker(Node *node, void *arg)
+{
+	Query	   *query = (Query *) node;
+
+	if (node == NULL)
+		return false;
+	if (!IsA(node, Query))
+		return expression_tree_walker(node, subquery_rows_walker, arg);
 	for (int i = 1; i <= list_length(query->rtable); i++)
 	{
-		RangeTblEntry *rte = rt_fetch(i, query->rtable);
-		WholeRowContext context = {i, 0, NULL, RECORDOID};
-		ListCell   *lc;
-		int			n = 0;
-
-		if (rte->rtekind != RTE_SUBQUERY || !query_tree_walker(query, whole_row_walker, &context, 0))
-			continue;
-		context.desc = wms_an_desc(rte->subquery->targetList, false);
-		foreach(lc, rte->eref->colnames)
-		{
-			if (n < context.desc->natts)
-				namestrcpy(&TupleDescAttr(context.desc, n)->attname, strVal(lfirst(lc)));
-			n++;
-		}
-		wms_an_whole_rows(query, i, context.desc, RECORDOID);
+		if (is_written_out(arg, query, i))
+			wms_an_whole_rows(query, i, row_of(rt_fetch(i, query->rtable)));
 	}
+	return query_tree_walker(query, subquery_rows_walker, arg, 0);
+}
+
+/* Writes out whole-row Vars of subqueries, in the query and all below it. */
+void
+wms_an_subquery_rows(Analysis *a, Query *query)
+{
+	subquery_rows_walker((Node *) query, a);
 }
 
 /* ---------------------------------------------------------------- making the tree uniform */
@@ -453,7 +501,6 @@ prepare_level(Analysis *a, Query *query)
 	inline_ctes(a, query);
 	flatten_groups(query);
 	flatten_joins(query);
-	write_out_subquery_rows(query);
 }
 
 static bool
