@@ -171,6 +171,9 @@
 #define WmsUpsertExprs(target) ((target)->ri_GeneratedExprs)
 #endif
 
+/* A database whose DROP was interrupted bears this as its connection limit; the constant has a name from 15.4 on. */
+#define WmsIsInvalidDatabase(form) ((form)->datconnlimit == -2)
+
 /* For what must be told from what another server wrote. */
 #define WMS_SERVER_VERSION PG_VERSION_NUM
 

@@ -198,6 +198,7 @@ extern void wms_worker_release(int index, uint32 generation);
  * in an error, and then the next one waits.
  */
 extern void wms_worker_ends(bool in_error);
+extern void wms_worker_begins(void);	/* it is not, whatever was said before */
 extern bool wms_worker_has_ended(Oid database, Oid stream, bool in_error);
 /* The caller of these holds WmsShared->lock, or needs a hint only. */
 extern WmsSharedWorker *wms_worker_of(Oid database);

@@ -226,6 +226,15 @@ wms_worker_ends(bool in_error)
 	LWLockRelease(&wms_shared->lock);
 }
 
+void
+wms_worker_begins(void)
+{
+	LWLockAcquire(&wms_shared->lock, LW_EXCLUSIVE);
+	if (is_claim(&wms_shared->workers[my_index], my_generation))
+		wms_shared->workers[my_index].ended_database = InvalidOid;
+	LWLockRelease(&wms_shared->lock);
+}
+
 bool
 wms_worker_has_ended(Oid database, Oid stream, bool in_error)
 {

@@ -7,7 +7,8 @@
  * a create_stream that rolled back has left it, and the worker of a database without streams drops it before it goes.  So the launcher
  * needs no database: it looks at marks and slots, claims a worker slot in shared memory for each database that has none, and registers the process.  A worker that
  * dies is started again at the next look, not sooner than RESTART_MS after its last start; one that left, because there was nothing more
- * to do, as soon as there is; one that ends in an error again and again (the disk is full, say) later each time, up to RESTART_MAX_MS.
+ * to do, as soon as there is; one that ends in an error again and again (the disk is full, say), or does not get so far as to begin, later each
+ * time, up to RESTART_MAX_MS.
  *
  * It looks when it is woken (a create_stream has committed, a worker has gone) and every LOOK_MS.  It
  * never exits by itself: an exit status of 0 would unregister it until the next server start.
@@ -123,7 +124,10 @@ databases_with_streams(void)
 	return add_databases_with_slots(marked);
 }
 
-/* Templates are copied by others, who need them without sessions; a database that refuses connections refuses ours. */
+/*
+ * Templates are copied by others, who need them without sessions; a database that refuses connections refuses ours, as does one whose DROP was
+ * interrupted, mark and all.
+ */
 static bool
 takes_worker(Oid database)
 {
@@ -143,7 +147,7 @@ takes_worker(Oid database)
 	{
 		Form_pg_database form = (Form_pg_database) GETSTRUCT(tuple);
 
-		takes = form->datallowconn && !form->datistemplate;
+		takes = form->datallowconn && !form->datistemplate && !WmsIsInvalidDatabase(form);
 	}
 	systable_endscan(scan);
 	table_close(rel, AccessShareLock);

@@ -88,6 +88,7 @@ attach(Datum arg)
 	if (!wms_worker_attach(index, generation))
 		proc_exit(0);
 	my_slot = &wms_shared->workers[index];
+	wms_worker_ends(true);		/* should it not come to work: what is raised here cannot be caught */
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
 }
 
@@ -525,6 +526,7 @@ wms_worker_main(Datum arg)
 		registry_seen = pg_atomic_read_u64(&my_slot->registry_changes);
 		wms_runners_reload();
 		wms_crash_begin();
+		wms_worker_begins();
 		turns();
 	}
 	PG_CATCH();

@@ -148,6 +148,49 @@ $node->stop('immediate');
 $node->start;
 row_arrives($_, 'after an immediate stop') foreach ('one', 'two');
 
+# ---- databases that cannot be connected to
+
+# A worker that somebody ends is started again at the launcher's next look, which is at all databases.
+sub launcher_looks
+{
+	my ($old) = worker_pid($node, 'one');
+
+	$node->safe_psql('postgres', "SELECT pg_terminate_backend($old)");
+	return new_worker($node, 'one', $old, '... the launcher has looked');
+}
+
+# What the log has of workers that could not begin: when, in seconds of the day.
+sub vain_starts
+{
+	my ($error) = @_;
+
+	return map { /(\d+):(\d+):([\d.]+) \S+ \[\d+\] wmstream worker\s+FATAL:  $error/ ? $1 * 3600 + $2 * 60 + $3 : () } split(/\n/, slurp_file($node->logfile));
+}
+
+# An interrupted DROP DATABASE leaves it.
+$node->safe_psql('postgres', q{UPDATE pg_database SET datconnlimit = -2 WHERE datname = 'two'});
+$node->safe_psql('postgres', 'SELECT pg_terminate_backend(' . worker_pid($node, 'two') . ')');
+no_worker($node, 'two', 'a database that became invalid');
+launcher_looks() foreach (1 .. 2);
+is(scalar(vain_starts('cannot connect to invalid database')), 0, '... and no worker is started for it');
+row_arrives('one', 'beside an invalid database');
+$node->safe_psql('postgres', q{UPDATE pg_database SET datconnlimit = -1 WHERE datname = 'two'});
+worker_runs($node, 'two', 'valid again, it has a worker');
+row_arrives('two', '... which goes on');
+
+# What keeps workers from beginning may last.
+my $directory = $node->data_dir . '/base/' . $node->safe_psql('postgres', q{SELECT oid FROM pg_database WHERE datname = 'two'});
+my $ended = worker_pid($node, 'two');
+$node->safe_psql('postgres', 'CHECKPOINT');
+rename($directory, "$directory.away") or die $!;
+$node->safe_psql('postgres', "SELECT pg_terminate_backend($ended)");
+$node->wait_for_log(qr/(?:wmstream worker\s+FATAL:  database "two" does not exist.*?){3}/s);
+rename("$directory.away", $directory) or die $!;
+my @starts = vain_starts('database "two" does not exist');
+cmp_ok($starts[2] - $starts[1], '>', 1.5, 'workers that do not come to begin are started later each time');
+worker_runs($node, 'two', 'once it can begin it does');
+row_arrives('two', '... and goes on');
+
 # ---- a copy of a database that has streams
 
 $node->safe_psql('postgres', 'CREATE DATABASE copied TEMPLATE pattern');
