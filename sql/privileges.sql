@@ -223,6 +223,28 @@ SELECT wmstream.resume('regress_place.p');
 SELECT wmstream.wait('regress_place.p');
 TABLE regress_place.p;
 
+-- Who owns what no stream writes is no business of streams: the transaction can be prepared. Who owns a result is.
+CREATE TABLE unrelated (x int);
+BEGIN;
+ALTER TABLE unrelated OWNER TO regress_member;
+PREPARE TRANSACTION 'unrelated';
+COMMIT PREPARED 'unrelated';
+BEGIN;
+REASSIGN OWNED BY regress_member TO regress_nobody;
+ALTER TABLE s OWNER TO regress_nobody;	-- which it is
+PREPARE TRANSACTION 'unrelated';
+COMMIT PREPARED 'unrelated';
+BEGIN;
+ALTER TABLE s OWNER TO regress_owner;
+PREPARE TRANSACTION 'related';
+\echo :SQLSTATE
+BEGIN;
+REASSIGN OWNED BY regress_nobody TO regress_owner;
+PREPARE TRANSACTION 'related';
+\echo :SQLSTATE
+REASSIGN OWNED BY regress_nobody TO regress_owner;
+SELECT owner, pg_get_userbyid(relowner) AS definition FROM wmstream.streams JOIN pg_class ON oid = 'wmstream."public.s"'::regclass WHERE stream = 's'::regclass;
+
 DROP FUNCTION seen;
 DROP EXTENSION wmstream;
 DROP OWNED BY regress_owner, regress_nobody, regress_reader CASCADE;

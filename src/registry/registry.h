@@ -189,8 +189,10 @@ extern Oid	wms_define_view(const WmsTarget *target, Query *query);
 extern Oid	wms_define_late_table(const char *name, Oid stream, Oid view, Oid owner);
 /* Dropping the result drops the view, so does dropping the extension.  May be called again. */
 extern void wms_define_dependencies(Oid stream, Oid view);
-/* Every definition gets the owner that its result table has. */
-extern void wms_define_owners(void);
+/* Streams and who owns their results, to be given to wms_define_owners. */
+extern List *wms_define_owned(void);
+/* Every definition gets the owner that its result table has; true: one of either has another owner than before. */
+extern bool wms_define_owners(const List *before);
 /* Row, state log and view of a stream; with results the table too. */
 extern void wms_drop_definition(const WmsStreamDef *def, bool results);
 

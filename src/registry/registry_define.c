@@ -333,9 +333,25 @@ wms_define_dependencies(Oid stream, Oid view)
 	CommandCounterIncrement();
 }
 
-void
-wms_define_owners(void)
+List *
+wms_define_owned(void)
 {
+	List	   *owned = NIL;
+	ListCell   *lc;
+
+	foreach(lc, wms_registry_streams())
+	{
+		const WmsStreamDef *def = lfirst(lc);
+
+		owned = lappend_oid(lappend_oid(owned, def->stream), def->owner);
+	}
+	return owned;
+}
+
+bool
+wms_define_owners(const List *before)
+{
+	bool		changed = !equal(before, wms_define_owned());
 	ListCell   *lc;
 
 	foreach(lc, wms_registry_streams())
@@ -344,9 +360,12 @@ wms_define_owners(void)
 		Oid			owner = wms_registry_owner(def->view);
 
 		/* Whoever could change the owner of the table may change that of its definition, wherever that lives. */
-		if (OidIsValid(owner) && OidIsValid(def->owner) && owner != def->owner)
-			ATExecChangeOwner(def->view, def->owner, true, AccessExclusiveLock);
+		if (!OidIsValid(owner) || !OidIsValid(def->owner) || owner == def->owner)
+			continue;
+		ATExecChangeOwner(def->view, def->owner, true, AccessExclusiveLock);
+		changed = true;
 	}
+	return changed;
 }
 
 /* As our own: the owner of a definition owns nothing in our schema but it. */

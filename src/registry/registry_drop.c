@@ -162,15 +162,24 @@ changes_owners(Node *command)
 	return false;
 }
 
-/* After such a command: the definitions follow their results, and the worker runs the streams as their new owners. */
+static List *
+streams_owned(void)
+{
+	return IsTransactionState() && wms_registry_exists() ? wms_define_owned() : NIL;
+}
+
+/*
+ * After such a command: the definitions follow their results, and the worker runs the streams as their new owners.  Where none has changed
+ * the transaction is none of ours, and may be prepared.
+ */
 static void
-follow_owners(void)
+follow_owners(const List *before)
 {
 	if (!wms_registry_exists())
 		return;
 	CommandCounterIncrement();
-	wms_define_owners();
-	wms_wake_at_commit();
+	if (wms_define_owners(before))
+		wms_wake_at_commit();
 }
 
 static void
@@ -178,6 +187,7 @@ on_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, ProcessUt
 		   ParamListInfo params, QueryEnvironment *env, DestReceiver *dest, QueryCompletion *completion)
 {
 	bool		owners = changes_owners(pstmt->utilityStmt);
+	List	   *owned = owners ? streams_owned() : NIL;
 
 	if (IsTransactionState())
 		clear_the_way(pstmt->utilityStmt);
@@ -186,7 +196,7 @@ on_utility(PlannedStmt *pstmt, const char *query, bool read_only_tree, ProcessUt
 	else
 		standard_ProcessUtility(pstmt, query, read_only_tree, context, params, env, dest, completion);
 	if (owners)
-		follow_owners();
+		follow_owners(owned);
 }
 
 void

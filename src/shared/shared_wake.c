@@ -9,7 +9,9 @@
  * without news is harmless.  Bars on databases are lifted at either end.
  *
  * A prepared transaction ends in another session, whose callbacks know nothing of
- * it, so preparing is refused.
+ * it, so preparing one that changed the registry is refused.  Bars are lifted by then: they
+ * keep workers from coming before the command has locked the database, and the lock goes
+ * on with the prepared transaction.
  */
 #include "postgres.h"
 
@@ -46,14 +48,14 @@ wake_all(void)
 static void
 refuse_prepare(void)
 {
-	if (wake_pending || barred != NIL)
+	if (wake_pending)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("cannot PREPARE a transaction that has changed streams of wmstream"),
 				 errhint("Use COMMIT instead.")));
 }
 
-/* At PREPARE nothing is pending, by refuse_prepare. */
+/* At PREPARE no wake-up is pending, by refuse_prepare. */
 static void
 at_transaction_end(XactEvent event, void *arg)
 {
@@ -69,6 +71,7 @@ at_transaction_end(XactEvent event, void *arg)
 			lift_bars();
 			break;
 		case XACT_EVENT_ABORT:
+		case XACT_EVENT_PREPARE:
 			wake_pending = false;
 			lift_bars();
 			break;

@@ -191,6 +191,17 @@ cmp_ok($starts[2] - $starts[1], '>', 1.5, 'workers that do not come to begin are
 worker_runs($node, 'two', 'once it can begin it does');
 row_arrives('two', '... and goes on');
 
+# ---- a database that is renamed by a prepared transaction
+
+$node->safe_psql('postgres', q{BEGIN; ALTER DATABASE two RENAME TO deux; PREPARE TRANSACTION 'renaming'});
+no_worker($node, 'two', 'a database is renamed, and that is prepared');
+row_arrives('one', '... beside it');
+$node->safe_psql('postgres', q{COMMIT PREPARED 'renaming'});
+worker_runs($node, 'deux', 'renamed, it has its worker again');
+row_arrives('deux', '... which goes on');
+$node->safe_psql('postgres', 'ALTER DATABASE deux RENAME TO two');
+worker_runs($node, 'two', 'and under its former name');
+
 # ---- a copy of a database that has streams
 
 $node->safe_psql('postgres', 'CREATE DATABASE copied TEMPLATE pattern');
