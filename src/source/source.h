@@ -167,12 +167,12 @@ extern void wms_wal_close(WmsWal *wal);
 extern void wms_wal_reset_relations(WmsWal *wal);
 
 /*
- * Reads on, up to the flushed end of WAL, until max_rows are together and a transaction
+ * Reads on, up to the flushed end of WAL or to upto (InvalidXLogRecPtr: no such bound), until max_rows are together and a transaction
  * ends; DDL and new streams end a batch too, and so do 64 MB of WAL without a transaction for us (call again at once).
  * A batch without transactions says only how far was read;
  * NULL: nothing at all was read.  Must be called outside a transaction.  References: 1.  Interruptible.
  */
-extern WmsBatch *wms_wal_next(WmsWal *wal, int64 max_rows);
+extern WmsBatch *wms_wal_next(WmsWal *wal, int64 max_rows, XLogRecPtr upto);
 /* End of what was read so far: every transaction that ended before it was delivered. */
 extern XLogRecPtr wms_wal_read_upto(WmsWal *wal);
 /* Tells the slot that all up to lsn is durable with us.  Never goes back, never beyond what was read. */
@@ -283,7 +283,7 @@ typedef struct WmsFilled
 
 /* The end of WAL as a position that can be flushed and read. */
 extern XLogRecPtr wms_end_of_wal(void);
-/* A new, registered snapshot, and what it sees.  May wait for commits that are on their way.  Inside a transaction; in the current context. */
+/* A new, registered snapshot, and what it sees.  Waits a little for commits that are on their way, then raises an error that passes.  Inside a transaction; in the current context. */
 extern Snapshot wms_filled_take(WmsFilled **filled);
 extern bool wms_filled_has(const WmsFilled *filled, TransactionId xid, XLogRecPtr end_lsn);
 extern char *wms_filled_text(const WmsFilled *filled);

@@ -9,6 +9,7 @@
  * marked in the commit log, then, perhaps much later (synchronous replication), the transaction leaves the list of those that
  * run, and only that makes it visible.  So: the position is taken; whoever is between the first two steps is waited for, as a checkpoint
  * does; a first snapshot then shows who has committed, by the log, and still runs; these are waited for; the second snapshot is the one.
+ * Where a synchronous standby is away they may run for days: then it is given up, and tried again later, without the caller's locks meanwhile.
  *
  * What committed after from is passed over when it is read from WAL if the snapshot saw it.  Nothing that commits after *upto*, the
  * end of WAL when the snapshot had been taken, can be among that, so transaction numbers are compared only for a short stretch
@@ -23,10 +24,12 @@
 #include "storage/proc.h"
 #include "storage/procarray.h"
 #include "utils/snapmgr.h"
+#include "utils/timestamp.h"
 
 #include "source/source_internal.h"
 
 #define WAIT_US 1000L
+#define VISIBLE_MS 1000
 
 /* ---------------------------------------------------------------- taking it */
 
@@ -61,10 +64,21 @@ wait_for_marks(void)
 	pfree(vxids);
 }
 
+static void
+check_patience(TimestampTz since, TransactionId xid)
+{
+	if (TimestampDifferenceExceeds(since, GetCurrentTimestamp(), VISIBLE_MS))
+		ereport(ERROR,
+				(errcode(ERRCODE_LOCK_NOT_AVAILABLE),
+				 errmsg("transaction %u, whose rows may be among those to be read, is not visible yet", xid),
+				 errdetail("Its commit may wait for a synchronous standby.")));
+}
+
 /* Those that have committed and do not show yet. */
 static void
 wait_for_visibility(void)
 {
+	TimestampTz since = GetCurrentTimestamp();
 	Snapshot	snapshot = RegisterSnapshot(GetLatestSnapshot());
 	TransactionId *committed = palloc(sizeof(TransactionId) * (snapshot->xcnt + 1));
 	int			n = 0;
@@ -77,6 +91,7 @@ wait_for_visibility(void)
 		while (TransactionIdIsInProgress(committed[i]))
 		{
 			CHECK_FOR_INTERRUPTS();
+			check_patience(since, committed[i]);
 			pg_usleep(WAIT_US);
 		}
 	pfree(committed);

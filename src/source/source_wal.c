@@ -347,7 +347,7 @@ batch_is_full(WmsWal *wal, int64 max_rows)
  * further one is tried: the reader would forget its page and its file, and open it again with the next record.
  */
 static bool
-read_records(WmsWal *wal, int64 max_rows)
+read_records(WmsWal *wal, int64 max_rows, XLogRecPtr upto)
 {
 	XLogReaderState *reader = wal->ctx->reader;
 	XLogRecPtr	begin = reader->EndRecPtr;
@@ -356,6 +356,8 @@ read_records(WmsWal *wal, int64 max_rows)
 	while (!batch_is_full(wal, max_rows) && reader->EndRecPtr - begin < MAX_WAL_PER_CALL)
 	{
 		if (reader->EndRecPtr >= flushed && reader->EndRecPtr >= (flushed = GetFlushRecPtr(NULL)))
+			break;
+		if (!XLogRecPtrIsInvalid(upto) && reader->EndRecPtr >= upto)
 			break;
 		CHECK_FOR_INTERRUPTS();
 		if (!read_record(wal))
@@ -380,7 +382,7 @@ finish_batch(WmsWal *wal, XLogRecPtr start)
 }
 
 WmsBatch *
-wms_wal_next(WmsWal *wal, int64 max_rows)
+wms_wal_next(WmsWal *wal, int64 max_rows, XLogRecPtr upto)
 {
 	ResourceOwner oldowner = CurrentResourceOwner;
 	MemoryContext oldcontext = CurrentMemoryContext;
@@ -402,7 +404,7 @@ wms_wal_next(WmsWal *wal, int64 max_rows)
 	/* The WAL reader takes buffers from the current context and keeps them. */
 	MemoryContextSwitchTo(wal->ctx->context);
 	CurrentResourceOwner = wal->owner;
-	if (read_records(wal, max_rows))
+	if (read_records(wal, max_rows, upto))
 		batch = finish_batch(wal, start);
 	CurrentResourceOwner = oldowner;
 	if (own_transaction)

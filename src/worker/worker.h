@@ -50,6 +50,7 @@ typedef struct WmsRunner
 	WmsSharedStream *slot;
 	WmsFlow    *flow;			/* NULL until built, and after it went stale */
 	List	   *sources;		/* tables that it reads, as of the last flow that was built */
+	bool		reads_static;	/* likewise: ordinary tables too, as they are now */
 	uint64		definition;		/* of the same plan */
 	uint64		fingerprint;	/* of the plan that the store's state belongs to */
 	WmsStore   *store;			/* NULL while paused or failed */
@@ -94,7 +95,9 @@ typedef struct WmsRunner
 	XLogRecPtr	command_after;	/* commands apply when everything before this was consumed */
 	char	   *end_reason;		/* it is to stop, which could not be written down yet: till then it is blocked; in context; NULL: not so */
 	WmsStatus	end_status;		/* then: as what */
-	TimestampTz retry_at;		/* blocked: when to try again */
+	TimestampTz retry_at;		/* blocked, or waiting: when to try again */
+	TransactionId unseen_xid;	/* it waits until this is visible; invalid: for none */
+	TimestampTz unseen_since;	/* and has since then */
 	int			retries;
 	int			timeouts;		/* batches in a row that took longer than batch_timeout */
 	int64		batch_rows;		/* input rows of the last batch */
@@ -155,6 +158,15 @@ extern bool wms_error_is_transient(int sqlerrcode);	/* the moment's: worth anoth
 extern bool wms_error_is_rows(const ErrorData *edata);	/* raised while rows were fed: the row's own, not the server's or the moment's */
 extern const char *wms_error_message(const ErrorData *edata);
 extern char *wms_error_text(WmsRunner *runner, WmsBatch *batch, const WmsWhere *where, const ErrorData *edata, int64 row, bool timed_out);
+
+/* ---- worker_unseen.c */
+
+/* True: it cannot be run yet, and is tried again when it can be. */
+extern bool wms_rows_unseen(WmsRunner *runner, const WmsBatch *batch);
+extern bool wms_runner_waits(WmsRunner *runner, TimestampTz now);	/* still, for what it could not run by then */
+/* The batch that was read last: has it changed catalogs that are not visible yet? */
+extern void wms_catalogs_note(const WmsBatch *batch);
+extern bool wms_catalogs_unseen(void);	/* still, any of those; outside a transaction */
 
 /* ---- worker_skip.c */
 
@@ -252,8 +264,8 @@ extern List *wms_runners;		/* WmsRunner * */
 extern void wms_runners_reload(void);
 /* Looks anew whether another stream reads what it writes.  Inside a transaction. */
 extern void wms_runner_note_feeding(WmsRunner *runner);
-/* Streams registered by batches that the registry does not show yet. */
-extern bool wms_runners_waiting(void);
+/* Streams registered by batches begin when the registry shows them. */
+extern void wms_runners_begin(void);
 extern WmsRunner *wms_find_runner(Oid stream);
 extern bool wms_runner_runs(const WmsRunner *runner);
 /* What it did went well: so it is known to all, too. */

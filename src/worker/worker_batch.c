@@ -29,7 +29,6 @@
 #include "pgstat.h"
 #include "portability/instr_time.h"
 #include "replication/origin.h"
-#include "storage/procarray.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -86,7 +85,7 @@ check_fingerprint(WmsRunner *runner)
 				 errhint("Rebuild the stream with wmstream.resync().")));
 }
 
-/* Which tables it reads is known also while its flow is being built anew. */
+/* What it reads is known also while its flow is being built anew. */
 static void
 note_sources(WmsRunner *runner)
 {
@@ -97,6 +96,7 @@ note_sources(WmsRunner *runner)
 	runner->sources = NIL;
 	for (int i = 0; i < plan->nsources; i++)
 		runner->sources = list_append_unique_oid(runner->sources, plan->sources[i].relid);
+	runner->reads_static = wms_flow_reads_static(runner->flow);
 	MemoryContextSwitchTo(old);
 }
 
@@ -164,21 +164,6 @@ load_state(WmsRunner *runner)
 		runner->progress = runner->work = loaded;
 		runner->has_position = true;
 	}
-}
-
-/*
- * Rows of a commit can be decoded a moment before the commit is visible; a stream that also reads
- * tables as they are now would miss what the same transaction did to them.
- */
-static void
-wait_for_visibility(WmsBatch *batch)
-{
-	for (int i = 0; i < batch->ntxns; i++)
-		while (TransactionIdIsInProgress(batch->xids[i]))
-		{
-			CHECK_FOR_INTERRUPTS();
-			pg_usleep(1000L);
-		}
 }
 
 /* ---------------------------------------------------------------- the rows */
@@ -459,8 +444,6 @@ transaction(WmsRunner *runner, void *arg)
 		return false;
 	}
 	wms_runner_note_name(runner);
-	if (runner->flow && wms_flow_reads_static(runner->flow) && batch)
-		wait_for_visibility(batch);
 	PushActiveSnapshot(GetTransactionSnapshot());
 	wms_become_owner(runner->def, &scope);
 	wms_runner_make_flow(runner, wms_flow_lock);

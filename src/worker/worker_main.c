@@ -22,7 +22,6 @@
  */
 #include "postgres.h"
 
-#include "access/transam.h"
 #include "access/xact.h"
 #include "access/xlog.h"
 #include "miscadmin.h"
@@ -34,10 +33,8 @@
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "storage/pmsignal.h"
-#include "storage/procarray.h"
 #include "tcop/tcopprot.h"
 #include "utils/guc.h"
-#include "utils/inval.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
@@ -63,7 +60,6 @@ typedef struct Turn
 static WmsWal *wal = NULL;
 static WmsSharedWorker *my_slot = NULL;
 static uint64 registry_seen = 0;
-static TransactionId unseen_xid = InvalidTransactionId; /* of the DDL that ended the last batch, while others do not see it */
 static bool registry_distrusted = false;
 static TimestampTz told_at = 0;
 
@@ -273,46 +269,23 @@ see_to_laggards(void)
 		rewind_wal();
 }
 
-/*
- * Catalogs were changed by a transaction that has been decoded and is not visible yet, which takes microseconds, or as long as a
- * synchronous standby takes.  Until then nothing more is decoded: a definition may read other tables from there on, and rows of theirs
- * would be passed over.  What was read of the catalogs meanwhile is read again then.
- */
-static bool
-catalogs_unseen(void)
-{
-	if (!TransactionIdIsValid(unseen_xid))
-		return false;
-	if (TransactionIdIsInProgress(unseen_xid))
-		return true;
-	unseen_xid = InvalidTransactionId;
-	wms_transaction_start();
-	InvalidateSystemCaches();
-	CommitTransactionCommand();
-	return false;
-}
-
 static Turn
 decode(void)
 {
 	Turn		turn = {0};
 	WmsBatch   *batch;
-	XLogRecPtr	flushed = GetFlushRecPtr(NULL);
+	XLogRecPtr	flushed = GetFlushRecPtr(NULL); /* before it is looked what is visible */
 
 	if (wal == NULL)
 		return turn;
-	if (catalogs_unseen() || wms_runners_waiting())
-	{
-		turn.put_off = true;
-		return turn;
-	}
+	turn.put_off = wms_catalogs_unseen();
+	wms_runners_begin();
 	see_to_laggards();
-	batch = wms_wal_next(wal, wms_max_batch_rows);
+	batch = wms_wal_next(wal, wms_max_batch_rows, turn.put_off ? flushed : InvalidXLogRecPtr);
 	turn.caught_up = wms_wal_read_upto(wal) >= flushed;
 	if (batch == NULL)
 		return turn;
-	if (TransactionIdIsValid(batch->catalog_xid) && TransactionIdIsInProgress(batch->catalog_xid))
-		unseen_xid = batch->catalog_xid;
+	wms_catalogs_note(batch);
 	turn.read = true;
 	turn.ntxns = batch->ntxns;
 	wms_runners_take(batch);
@@ -477,7 +450,7 @@ turn(void)
 		turn.told = true;
 	}
 	trims = wms_trim_queues();
-	again = news || trims || wms_runners_at_hand(wal != NULL && !turn.put_off);
+	again = news || trims || wms_runners_at_hand(wal != NULL);
 
 	/* With everything read, new transactions gather for a moment: a turn for each of them would take the writers' processor time. */
 	rest(&turn, news || turn.read || worked || wms_queues_had_rows(), again || (turn.read ? !turn.caught_up : worked));

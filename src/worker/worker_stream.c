@@ -6,8 +6,7 @@
  * changed it has committed (a counter in shared memory tells).  A new stream has no position until the insert of its
  * registry row has been decoded: the end of that commit is its first one.  By its view it is told from others that were made on the same table and
  * dropped again, whose rows are decoded, too, when the worker is behind.  As decoding runs ahead of visibility, the
- * registry may not show the row yet; then nothing more is decoded until it does, so that no row of the new stream's
- * sources is passed over.
+ * registry may not show the row yet; the stream begins when it does, and is behind then: what was read meanwhile is read again for it.
  *
  * Each batch is queued at every runner that wants it and does not have it yet; queues share batches by reference.  A runner
  * that cannot go on (blocked) keeps its queue, up to QUEUE_BYTES; then it lets the queue go and is *behind*, as is one
@@ -52,8 +51,7 @@ typedef struct Waiting
 	Oid			view;
 	XLogRecPtr	end_lsn;
 	XLogRecPtr	hold;			/* from here on its commit is read again */
-	int			nxids;
-	TransactionId *xids;
+	TransactionId xid;
 } Waiting;
 
 List	   *wms_runners = NIL;
@@ -128,6 +126,7 @@ wms_runner_unload(WmsRunner *runner)
 	if (runner->flow)
 		wms_flow_free(runner->flow);
 	runner->flow = NULL;
+	runner->unseen_xid = InvalidTransactionId;
 	wms_fill_drop(runner);
 }
 
@@ -748,21 +747,16 @@ wms_runners_created(WmsBatch *batch)
 		w->view = created->view;
 		w->end_lsn = created->end_lsn;
 		w->hold = batch->start;
-		w->nxids = batch->ntxns;
-		w->xids = palloc(sizeof(TransactionId) * Max(batch->ntxns, 1));
-		memcpy(w->xids, batch->xids, sizeof(TransactionId) * batch->ntxns);
+		w->xid = batch->xids[batch->ntxns - 1];
 		waiting = lappend(waiting, w);
 	}
 	MemoryContextSwitchTo(old);
 }
 
 static bool
-still_running(const Waiting *w)
+is_visible(const Waiting *w)
 {
-	for (int i = 0; i < w->nxids; i++)
-		if (TransactionIdIsInProgress(w->xids[i]))
-			return true;
-	return false;
+	return !TransactionIdIsInProgress(w->xid);
 }
 
 /* NULL: the registry does not show it yet, or it was dropped again; another stream may have been made on its table. */
@@ -791,34 +785,26 @@ begin_at(WmsRunner *runner, const Waiting *w)
 		(void) wms_run_batch(runner, NULL, WMS_TIME_MIN);
 }
 
-/* True while a registered stream is not visible yet: decode no further. */
-bool
-wms_runners_waiting(void)
+/* What is not in the registry when its transaction is visible was dropped again. */
+void
+wms_runners_begin(void)
 {
 	ListCell   *lc;
 
-	if (waiting == NIL)
-		return false;
-	wms_runners_reload();
 	foreach(lc, waiting)
 	{
 		Waiting    *w = lfirst(lc);
-		WmsRunner  *runner = registered_runner(w);
+		WmsRunner  *runner;
 
-		if (runner == NULL && still_running(w))
+		if (!is_visible(w))
 			continue;
-		if (runner == NULL)
-		{
-			wms_runners_reload();
-			runner = registered_runner(w);
-		}
+		wms_runners_reload();
+		runner = registered_runner(w);
 		if (runner)
 			begin_at(runner, w);
 		waiting = foreach_delete_current(waiting, lc);
-		pfree(w->xids);
 		pfree(w);
 	}
-	return waiting != NIL;
 }
 
 /* ---------------------------------------------------------------- batches */
@@ -894,6 +880,8 @@ wms_runner_run_queue(WmsRunner *runner)
 	{
 		WmsBatch   *batch = linitial(runner->queue);
 
+		if (wms_rows_unseen(runner, batch))
+			break;
 		did = true;
 		if (!wms_run_batch(runner, batch, WMS_TIME_MIN))
 			break;
@@ -912,7 +900,7 @@ wms_runner_run_queue(WmsRunner *runner)
 bool
 wms_runner_can_run(WmsRunner *runner, TimestampTz now)
 {
-	return wms_runner_runs(runner) && (runner->status != WMS_BLOCKED || now >= runner->retry_at);
+	return wms_runner_runs(runner) && (runner->status != WMS_BLOCKED || now >= runner->retry_at) && !TransactionIdIsValid(runner->unseen_xid);
 }
 
 /* All that had committed when the flushed WAL ended here has been read. */
@@ -995,7 +983,7 @@ work_on(WmsRunner *runner, XLogRecPtr read_upto, TimestampTz now, bool caught_up
 	bool		ran;
 	WmsTime		to;
 
-	if (wms_runner_ends(runner, now) || !wms_runner_can_run(runner, now))
+	if (wms_runner_ends(runner, now) || wms_runner_waits(runner, now) || !wms_runner_can_run(runner, now))
 		return false;
 	did |= wake_up(runner);
 	if (runner->def->reads_queues)
@@ -1037,7 +1025,8 @@ wms_runners_work(XLogRecPtr read_upto, bool caught_up)
 static bool
 is_at_hand(const WmsRunner *runner, bool reads)
 {
-	if (!wms_runner_runs(runner) || runner->status != WMS_RUNNING || !runner->has_position || runner->flow == NULL)
+	if (!wms_runner_runs(runner) || runner->status != WMS_RUNNING || !runner->has_position || runner->flow == NULL ||
+		TransactionIdIsValid(runner->unseen_xid))
 		return false;
 	return runner->queue != NIL || (runner->behind && reads) || (runner->def->reads_queues && !runner->caught_up);
 }
@@ -1047,8 +1036,9 @@ wms_runners_at_hand(bool reads)
 {
 	ListCell   *lc;
 
-	if (reads && waiting != NIL)
-		return true;
+	foreach(lc, waiting)
+		if (reads && is_visible(lfirst(lc)))
+			return true;
 	foreach(lc, wms_runners)
 		if (is_at_hand(lfirst(lc), reads))
 			return true;
@@ -1309,7 +1299,7 @@ next_timer(const WmsRunner *runner, TimestampTz now)
 
 	if (runner->away || runner->placeless)
 		return TimestampTzPlusMilliseconds(now, ELSEWHERE_MS);
-	if (runner->status == WMS_BLOCKED)
+	if (runner->status == WMS_BLOCKED || TransactionIdIsValid(runner->unseen_xid))
 		return runner->retry_at == 0 ? 0 : not_past(runner->retry_at, now);
 	if (runner->status != WMS_RUNNING || !wms_flow_has_begun(runner->flow) || runner->queue != NIL || runner->behind)
 		return 0;
