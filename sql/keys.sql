@@ -98,3 +98,38 @@ SELECT wmstream.create_stream('odd_keys_update', $$
   SELECT lower(w) AS hour, x, count(*) AS n FROM odd, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0') GROUP BY w, x
 $$, output_mode => 'update');
 \echo :SQLSTATE
+
+-- Strings of type character: blanks at the end do not count, however many the length of a column, or none, makes of them.  Some minor
+-- releases say of this type, and of intervals, that equal values have equal images.
+CREATE FUNCTION says_so(oid) RETURNS bool IMMUTABLE LANGUAGE sql RETURN true;
+ALTER OPERATOR FAMILY interval_ops USING btree ADD FUNCTION 4 (interval) says_so(oid);
+UPDATE pg_amproc SET amproc = 'public.says_so' WHERE amproc::text = 'btvarstrequalimage' AND amproclefttype = 'bpchar'::regtype;
+CREATE TABLE short (ts timestamptz, c char(3), free bpchar);
+CREATE TABLE long (ts timestamptz, c char(5), free bpchar);
+CREATE DOMAIN code AS char(4);
+CREATE TABLE coded (ts timestamptz, c code);
+CREATE TABLE blanks (name text, query text);
+INSERT INTO blanks VALUES
+('b_inner', $$SELECT s.ts, s.c AS s, l.c AS l FROM short s JOIN long l ON l.c = s.c AND l.ts = s.ts WHERE wmstream.watermark(s.ts, '0') AND wmstream.watermark(l.ts, '0')$$),
+('b_full', $$SELECT s.ts, s.c AS s, l.c AS l FROM short s FULL JOIN long l ON l.c = s.c AND l.ts = s.ts WHERE wmstream.watermark(s.ts, '0') AND wmstream.watermark(l.ts, '0')$$),
+('b_anti', $$SELECT s.ts, s.c FROM short s WHERE wmstream.watermark(s.ts, '0') AND NOT EXISTS (SELECT FROM long l WHERE l.c = s.c AND l.ts = s.ts AND wmstream.watermark(l.ts, '0'))$$),
+('b_coded', $$SELECT s.ts, s.c AS s, d.c AS d FROM short s JOIN coded d ON d.c = s.c AND d.ts = s.ts WHERE wmstream.watermark(s.ts, '0') AND wmstream.watermark(d.ts, '0')$$),
+('b_free', $$SELECT lower(w) AS hour, free, count(*) AS n FROM short, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0') GROUP BY w, free$$),
+('b_interval', $$SELECT lower(w) AS hour, CASE WHEN free = 'x' THEN interval '30 days' ELSE '1 month' END AS i, count(*) AS n FROM short, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0') GROUP BY w, 2$$),
+('b_either', $$SELECT lower(w) AS hour, coalesce(c, free) AS c, count(*) AS n FROM short, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0') GROUP BY w, coalesce(c, free)$$),
+('b_distinct', $$SELECT DISTINCT wmstream.window(ts, '1 hour') AS w, free FROM short WHERE wmstream.watermark(ts, '0')$$),
+('b_own', $$SELECT lower(w) AS hour, c, count(*) AS n FROM coded, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0') GROUP BY w, c$$),
+('b_union', $$SELECT lower(w) AS hour, c, count(*) AS n FROM (SELECT ts, c FROM short WHERE wmstream.watermark(ts, '0') UNION ALL SELECT ts, c FROM long WHERE wmstream.watermark(ts, '0')) u, wmstream.window(ts, '1 hour') AS w GROUP BY w, c$$);
+SELECT wmstream.create_stream(name, query) FROM blanks ORDER BY name;
+CREATE PROCEDURE blanks(since int, upto int) LANGUAGE sql AS $$
+	INSERT INTO short SELECT timestamptz '2024-01-01 00:00+00' + n * interval '1 minute', CASE n % 3 WHEN 0 THEN 'ab' WHEN 1 THEN 'abc' END, (ARRAY['ab', 'ab  ', 'x', 'ab '])[1 + n / 2 % 4] FROM generate_series(since, upto) n;
+	INSERT INTO long SELECT timestamptz '2024-01-01 00:00+00' + n * interval '1 minute', CASE n % 4 WHEN 0 THEN 'ab' WHEN 1 THEN 'abc' ELSE 'y' END FROM generate_series(since, upto) n;
+	INSERT INTO coded SELECT ts, c FROM long WHERE ts >= timestamptz '2024-01-01 00:00+00' + since * interval '1 minute';
+$$;
+CALL blanks(0, 89);
+SELECT count(wmstream.wait(name::regclass)) FROM blanks;
+CALL blanks(90, 200);
+SELECT count(wmstream.advance_watermark(name::regclass, '2024-01-02 00:00+00')) FROM blanks;
+SELECT name, result > 0 AS some, missing, surplus, oracle.status(name::regclass) FROM blanks, oracle.compare(name::regclass) ORDER BY name;
+UPDATE pg_amproc SET amproc = 'btvarstrequalimage' WHERE amproc::text = 'says_so' AND amproclefttype = 'bpchar'::regtype;
+ALTER OPERATOR FAMILY interval_ops USING btree DROP FUNCTION 4 (interval);

@@ -12,9 +12,11 @@
 
 #include "access/htup_details.h"
 #include "catalog/pg_aggregate.h"
+#include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
+#include "utils/lsyscache.h"
 #include "utils/syscache.h"
 
 #include "analyze/analyze_internal.h"
@@ -168,6 +170,16 @@ combined_aggregate(uint64 hash, Oid aggfnoid)
 	return hash;
 }
 
+/* Keys that were once hashed by their bytes where the server said so, and are not any more. */
+static uint64
+combined_images(uint64 hash, const WmsOpPlan *op)
+{
+	for (int i = 0; i < op->nkeys; i++)
+		if (WmsImagesDiffer(getBaseType(TupleDescAttr(op->input_desc, i)->atttypid)))
+			hash = combined_int(hash, i);
+	return hash;
+}
+
 static uint64
 combined_op(uint64 hash, const WmsOpPlan *op)
 {
@@ -192,6 +204,7 @@ combined_op(uint64 hash, const WmsOpPlan *op)
 	}
 	hash = combined_desc(hash, op->input_desc);
 	hash = combined_desc(hash, op->out_desc);
+	hash = combined_images(hash, op);
 	if (op->retracts)
 		hash = combined_int(hash, 1);
 	return op->join ? combined_join(hash, op->join) : hash;

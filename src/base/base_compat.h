@@ -26,6 +26,9 @@
 #define WmsInsertIndexTuples(result, slot, estate) ExecInsertIndexTuples(result, slot, estate, false, false, NULL, NIL)
 #endif
 
+/* Types of which some minor releases say that equal values have equal images; but 'a' and 'a ' have not, nor 1 month and 30 days. */
+#define WmsImagesDiffer(type) ((type) == BPCHAROID || (type) == INTERVALOID)
+
 /* Change tuples are plain HeapTuples from 17 on. */
 #if PG_VERSION_NUM >= 170000
 #define WmsChangeTuple(t) (t)

@@ -12,6 +12,7 @@
 
 #include "access/nbtree.h"
 #include "access/tupmacs.h"
+#include "catalog/pg_type.h"
 #include "common/hashfn.h"
 #include "utils/lsyscache.h"
 #include "utils/typcache.h"
@@ -24,7 +25,7 @@ image_equal(TypeCacheEntry *type, Oid collation)
 {
 	Oid			proc;
 
-	if (!OidIsValid(type->btree_opf))
+	if (!OidIsValid(type->btree_opf) || WmsImagesDiffer(type->btree_opintype))
 		return false;
 	proc = get_opfamily_proc(type->btree_opf, type->btree_opintype, type->btree_opintype, BTEQUALIMAGE_PROC);
 	return OidIsValid(proc) &&
