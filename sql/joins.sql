@@ -97,6 +97,41 @@ SELECT stream, late_rows, state_rows = 0 AS empty FROM wmstream.stat_streams ORD
 -- of left_after one side stays; but no row without a time does
 SELECT output_rows > 0 AS some, kept_rows < input_rows - 20 AS fewer FROM wmstream.stat_operators WHERE stream = 'left_after'::regclass AND operator = 1;
 
+-- At the end of time a row has partners that leave before it, and no time of leaving itself; the same at the beginning.
+CREATE TABLE a (ts timestamptz, k int);
+CREATE TABLE b (ts timestamptz, k int);
+CREATE TABLE ends (name text, query text);
+INSERT INTO ends SELECT format('end_%s_%s', lower(type), side), format('SELECT a.ts AS a, b.ts AS b FROM a %s JOIN b ON a.k = b.k AND %s WHERE wmstream.watermark(a.ts, ''0'') AND wmstream.watermark(b.ts, ''0'')', type, range)
+FROM (VALUES ('INNER'), ('FULL')) t(type), (VALUES ('after', 'b.ts BETWEEN a.ts AND a.ts + interval ''1 day'''), ('before', 'a.ts BETWEEN b.ts AND b.ts + interval ''1 day'''),
+	('around', 'b.ts BETWEEN a.ts - interval ''6 hours'' AND a.ts + interval ''1 day'''), ('beyond', 'b.ts BETWEEN a.ts + interval ''6 hours'' AND a.ts + interval ''1 day''')) r(side, range);
+SELECT wmstream.create_stream(name, query) FROM ends ORDER BY name;
+CREATE PROCEDURE meet(first text, at timestamptz, k int) LANGUAGE plpgsql AS $$
+BEGIN
+	EXECUTE format('INSERT INTO %I VALUES (%L, %s)', first, at, k);
+	COMMIT;
+	PERFORM wmstream.wait(name::regclass) FROM ends;
+END $$;
+CALL meet('a', '4714-11-24 07:00+00 BC', 1);
+CALL meet('b', '4714-11-24 07:00+00 BC', 1);
+CALL meet('b', '4714-11-24 13:00+00 BC', 1);
+CALL meet('a', '4714-11-25 07:00+00 BC', 1);
+CALL meet('a', '294276-12-30 12:00+00', 1);
+CALL meet('b', '294276-12-30 12:00+00', 2);
+CALL meet('b', '294276-12-30 20:00+00', 1);
+CALL meet('a', '294276-12-30 20:00+00', 2);
+CALL meet('b', '294276-12-30 23:00+00', 1);
+CALL meet('a', '294276-12-30 23:00+00', 2);
+SELECT name, result > 0 AS some, missing, surplus FROM ends, oracle.compare(name::regclass) WHERE name ~ 'inner' ORDER BY name;
+-- what can match no more is alone, what still can is not there
+SELECT name, surplus FROM ends, oracle.compare(name::regclass) WHERE name ~ 'full' ORDER BY name;
+DELETE FROM ends WHERE name ~ 'before';
+CALL meet('b', '294276-12-31 06:00+00', 1);
+CALL meet('b', '294276-12-31 19:00+00', 2);
+CALL meet('b', '294276-12-31 23:59:59.999999+00', 2);
+SELECT name, result > 0 AS some, missing, surplus FROM ends, oracle.compare(name::regclass) WHERE name ~ 'inner' ORDER BY name;
+SELECT count(wmstream.advance_watermark(name::regclass, '294276-12-31 23:30+00')) FROM ends;
+SELECT name, surplus FROM ends, oracle.compare(name::regclass) WHERE name ~ 'full' ORDER BY name;
+
 -- What is refused.
 \set wm 'wmstream.watermark(o.ts, ''10 minutes'') AND wmstream.watermark(p.ts, ''20 minutes'')'
 SELECT wmstream.create_stream('s', 'SELECT o.oid, p.pid FROM orders o JOIN payments p ON o.k < p.k WHERE ' || :'wm');

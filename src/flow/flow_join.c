@@ -486,8 +486,8 @@ look_into_range(Probe *probe, uint32 hash)
 	WmsLook		among = {.op = bucket.op,.hash = hash,.key_len = op->key.len,.key = op->key.data};
 	WmsEntry   *entry;
 
-	look_into(probe, &bucket, hash);	/* rows that never leave */
-	if (!WmsTimeIsFinite(leaves_at(join, other, probe->time)) || !join->side[probe->side].plan->bounded)
+	look_into(probe, &bucket, hash);	/* rows that never leave; do all of them? */
+	if (!(other == 0 ? plan->has_max : plan->has_min) || !join->side[probe->side].plan->bounded)
 		return;
 	among.first = wms_grid_end(join->slice, wms_time_add(probe->time, 1));
 	among.last = WMS_TIME_MAX - 1;
