@@ -260,7 +260,6 @@ wms_bucket_reserve(WmsStore *store, WmsBucket *bucket, Size need)
 	shared->start = bucket->key.start;
 	shared->end = bucket->key.end;
 	shared->op = bucket->key.op;
-	shared->again = bucket->revived;
 	shared->first.next = InvalidDsaPointer;
 	shared->first.size = size - sizeof(WmsSharedBucket);
 	bucket->dp = dp;

@@ -60,8 +60,6 @@ typedef struct WmsSharedBucket
 	WmsTime		end;
 	int32		op;
 	bool		closed;			/* that transaction has committed */
-	bool		shelf;			/* never lived: entries of a bucket of this key as they were before that transaction */
-	bool		again;			/* a bucket of this key may have closed before */
 	WmsChunk	first;			/* its blocks follow */
 } WmsSharedBucket;
 

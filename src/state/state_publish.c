@@ -694,7 +694,6 @@ publish_shelf(WmsStore *store, WmsTouched *touched, Slice *slice)
 	touched->shelf = NULL;
 	shelf->shared->closing = store->overlay->xid;
 	shelf->shared->closed = true;
-	shelf->shared->shelf = true;
 	wms_bucket_link(store, shelf);
 	append_closed(store, shelf);
 	slice_step(store, slice, 0);

@@ -8,7 +8,7 @@
  * What is open.  A bucket without a closing transaction, and one whose closing transaction the snapshot
  * does not see: in progress for the snapshot, or aborted.  So what the result table does not
  * show yet is here, and nothing twice.  Of an entry that is found in several versions (see shelves in state_publish.c;
- * and a bucket whose key came again) the oldest counts: it is the one that the snapshot's own batches left.
+ * and a bucket whose key came again after it had closed) the oldest counts: it is the one that the snapshot's own batches left.
  *
  * How new the state must be.  A snapshot can see the commit of a batch that is not published yet: then the
  * result shows what the batch emitted, while the windows that it opened are not here.  The batch's number, which the log tells
@@ -87,7 +87,7 @@ typedef struct WmsReader
 	Size		most;			/* the most that was copied so far */
 	Size		need;			/* bytes that did not fit */
 	bool		whole;			/* all in one hold */
-	bool		versions;		/* there are buckets that may share their key with others */
+	bool		versions;		/* there are closed buckets: others may have come under their keys since */
 
 	/* position */
 	WmsSharedBucket *bucket;	/* NULL: at the end */
@@ -280,7 +280,7 @@ seek_bucket(WmsReader *reader, dsa_pointer dp)
 
 		if (bucket->op == reader->reading->op && is_open(reader, bucket))
 		{
-			reader->versions |= bucket->shelf || bucket->again;
+			reader->versions |= bucket->closed;
 			reader->bucket = bucket;
 			reader->chunk = &bucket->first;
 			reader->offset = 0;
@@ -476,7 +476,12 @@ make_copy(WmsReader *reader)
 typedef struct Versions
 {
 	const WmsStateOps *ops;
-	Copy	  **older;			/* copies of closed buckets, by bucket, hash and version */
+	int64		nbuckets;		/* keys that several of the copied buckets have, in order */
+	int64		buckets_room;
+	WmsBucketKey *buckets;
+	const Copy *last;			/* whose bucket was looked for last, */
+	bool		last_found;		/* and is it among these? */
+	Copy	  **older;			/* copies of closed buckets among these, by bucket, hash and version */
 	int64		n;
 	int64		room;
 } Versions;
@@ -493,12 +498,25 @@ next_copy(CopyBlock *block, Size *at)
 }
 
 static int
+compare_buckets(const void *a, const void *b)
+{
+	const WmsBucketKey *x = a;
+	const WmsBucketKey *y = b;
+
+	if (x->end != y->end)
+		return x->end < y->end ? -1 : 1;
+	if (x->start != y->start)
+		return x->start < y->start ? -1 : 1;
+	return 0;
+}
+
+static int
 compare_place(const Copy *a, const Copy *b)
 {
-	if (a->bucket.end != b->bucket.end)
-		return a->bucket.end < b->bucket.end ? -1 : 1;
-	if (a->bucket.start != b->bucket.start)
-		return a->bucket.start < b->bucket.start ? -1 : 1;
+	int			bucket = compare_buckets(&a->bucket, &b->bucket);
+
+	if (bucket != 0)
+		return bucket;
 	if (a->hash != b->hash)
 		return a->hash < b->hash ? -1 : 1;
 	return 0;
@@ -517,6 +535,54 @@ compare_version(const void *a, const void *b)
 }
 
 static void
+note_bucket(Versions *versions, const WmsBucketKey *bucket)
+{
+	if (versions->nbuckets == versions->buckets_room)
+	{
+		versions->buckets_room *= 2;
+		versions->buckets = repalloc_huge(versions->buckets, sizeof(WmsBucketKey) * versions->buckets_room);
+	}
+	versions->buckets[versions->nbuckets++] = *bucket;
+}
+
+/* Most that have closed did not come again, and few have shelves: then there is nothing to compare. */
+static void
+find_buckets(WmsReader *reader, Versions *versions)
+{
+	const Copy *last = NULL;
+	int64		n = 0;
+
+	for (CopyBlock *block = reader->first; block != NULL; block = block->next)
+	{
+		Size		at = 0;
+		Copy	   *copy;
+
+		while ((copy = next_copy(block, &at)) != NULL)
+		{
+			if (last == NULL || copy->version != last->version || compare_buckets(&copy->bucket, &last->bucket) != 0)
+				note_bucket(versions, &copy->bucket);
+			last = copy;
+		}
+	}
+	qsort(versions->buckets, versions->nbuckets, sizeof(WmsBucketKey), compare_buckets);
+	for (int64 i = 1; i < versions->nbuckets; i++)
+		if (compare_buckets(&versions->buckets[i - 1], &versions->buckets[i]) == 0 &&
+			(n == 0 || compare_buckets(&versions->buckets[n - 1], &versions->buckets[i]) != 0))
+			versions->buckets[n++] = versions->buckets[i];
+	versions->nbuckets = n;
+}
+
+/* Were several buckets of this one's key copied? */
+static bool
+has_versions(Versions *versions, const Copy *copy)
+{
+	if (versions->last == NULL || compare_buckets(&copy->bucket, &versions->last->bucket) != 0)
+		versions->last_found = bsearch(&copy->bucket, versions->buckets, versions->nbuckets, sizeof(WmsBucketKey), compare_buckets) != NULL;
+	versions->last = copy;
+	return versions->last_found;
+}
+
+static void
 find_older(WmsReader *reader, Versions *versions)
 {
 	for (CopyBlock *block = reader->first; block != NULL; block = block->next)
@@ -526,7 +592,7 @@ find_older(WmsReader *reader, Versions *versions)
 
 		while ((copy = next_copy(block, &at)) != NULL)
 		{
-			if (copy->version == LIVE_VERSION)
+			if (copy->version == LIVE_VERSION || !has_versions(versions, copy))
 				continue;
 			if (versions->n == versions->room)
 			{
@@ -579,10 +645,14 @@ has_older(const Versions *versions, Copy *copy)
 static void
 hide_newer(WmsReader *reader)
 {
-	Versions	versions = {reader->reading->ops, palloc(sizeof(Copy *) * 64), 0, 64};
+	Versions	versions = {.ops = reader->reading->ops,.buckets_room = 64,.room = 64};
 
-	find_older(reader, &versions);
-	for (CopyBlock *block = reader->first; block != NULL; block = block->next)
+	versions.buckets = palloc(sizeof(WmsBucketKey) * versions.buckets_room);
+	versions.older = palloc(sizeof(Copy *) * versions.room);
+	find_buckets(reader, &versions);
+	if (versions.nbuckets > 0)
+		find_older(reader, &versions);
+	for (CopyBlock *block = reader->first; block != NULL && versions.n > 0; block = block->next)
 	{
 		Size		at = 0;
 		Copy	   *copy;
@@ -590,9 +660,10 @@ hide_newer(WmsReader *reader)
 		while ((copy = next_copy(block, &at)) != NULL)
 		{
 			CHECK_FOR_INTERRUPTS();
-			copy->hidden = has_older(&versions, copy);
+			copy->hidden = has_versions(&versions, copy) && has_older(&versions, copy);
 		}
 	}
+	pfree(versions.buckets);
 	pfree(versions.older);
 }
 
