@@ -217,3 +217,21 @@ SELECT watermark FROM wmstream.stat_streams WHERE stream = 'rarely'::regclass;
 SELECT wmstream.advance_watermark('rarely', '2020-01-01 08:00+00');
 SELECT wmstream.wait('rarely');
 SELECT watermark FROM wmstream.stat_streams WHERE stream = 'rarely'::regclass;
+
+-- A window of the clock: W that was moved by hand is ahead of the clock, and does not go back; what comes until then belongs to the window that it
+-- stands in, for nothing is late.
+CREATE TABLE beats (k int);
+SELECT wmstream.create_stream('by_clock', $$
+  SELECT lower(w) AS day, k, count(*) AS n FROM beats, wmstream.window(now(), '1 day') AS w GROUP BY w, k
+$$);
+INSERT INTO beats VALUES (1), (1), (2);
+SELECT wmstream.advance_watermark('by_clock', '2100-01-01 12:00+00');
+SELECT wmstream.wait('by_clock');
+SELECT k, n, day <= now() AS by_clock FROM by_clock ORDER BY k;
+INSERT INTO beats VALUES (1), (2);
+SELECT wmstream.wait('by_clock');
+INSERT INTO beats VALUES (2), (3);
+SELECT wmstream.wait('by_clock');
+SELECT watermark, late_rows FROM wmstream.stat_streams WHERE stream = 'by_clock'::regclass;
+SELECT * FROM wmstream.open_windows(NULL::by_clock) ORDER BY k;
+SELECT count(*), sum(n) FROM by_clock;

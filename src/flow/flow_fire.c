@@ -71,6 +71,15 @@ wms_flow_lock(WmsFlow *flow)
 	lock_query(flow->shown);
 }
 
+/* The moment of the batch.  W may be ahead of the clock, which can be set back: as a time of rows, of which none is late, it waits for it. */
+static TimestampTz
+started_at(const WmsFlow *flow)
+{
+	TimestampTz now = GetCurrentTransactionStartTimestamp();
+
+	return flow->plan->processing_time ? Max(now, flow->old_watermark) : now;
+}
+
 void
 wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryContext batch)
 {
@@ -80,8 +89,8 @@ wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryCont
 	flow->progress = progress;
 	flow->batch = batch;
 	flow->batches++;
-	flow->started_at = GetCurrentTransactionStartTimestamp();
 	flow->old_watermark = progress->watermark;
+	flow->started_at = started_at(flow);
 	flow->nrows = 0;
 	flow->row_bytes = 0;
 	flow->first_ord = 0;
@@ -195,8 +204,12 @@ wms_flow_judge_idle(WmsFlow *flow)
 	if (flow->def->idle_us < 0)
 		return;
 	for (int i = 0; i < flow->plan->nsources; i++)
+	{
+		/* the clock was set back */
+		flow->source_seen_at[i] = Min(flow->source_seen_at[i], now);
 		if (now - flow->source_seen_at[i] >= flow->def->idle_us)
 			flow->source_idle[i] = true;
+	}
 }
 
 /* When the next source will be idle, if it has no row until then; 0: none will. */
@@ -576,7 +589,7 @@ wms_flow_fire(WmsFlow *flow, WmsTime upto)
 	if (flow->plan->top_op >= 0 && wms_flow_replaces(flow))
 		collect_shown_keys(flow);
 	flow->progress->watermark = now;
-	flow->progress->fired_at = flow->started_at;
+	flow->progress->fired_at = GetCurrentTransactionStartTimestamp();
 	flow->fired = true;
 	flow->pending_unknown = false;
 	MemoryContextSwitchTo(old);

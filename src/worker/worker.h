@@ -271,6 +271,7 @@ extern bool wms_runner_runs(const WmsRunner *runner);
 /* What it did went well: so it is known to all, too. */
 extern void wms_runner_is_well(WmsRunner *runner);
 extern bool wms_runner_can_run(WmsRunner *runner, TimestampTz now);
+extern TimestampTz wms_runner_fires_at(const WmsRunner *runner);
 extern void wms_runner_announce(WmsRunner *runner);
 extern void wms_runner_enqueue(WmsRunner *runner, WmsBatch *batch);
 extern bool wms_runner_run_queue(WmsRunner *runner);

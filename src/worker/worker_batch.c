@@ -255,7 +255,7 @@ must_fire(WmsRunner *runner, WmsBatch *batch, WmsTime advance_to)
 	/* existing rows do not wait for a clock: W bounds what is held of them */
 	if ((batch == NULL && !runner->looking) || (batch && batch->existing) || advance_to != WMS_TIME_MIN || def->trigger_us == 0)
 		return true;
-	return GetCurrentTimestamp() - runner->progress.fired_at >= def->trigger_us;
+	return wms_runner_fires_at(runner) <= GetCurrentTimestamp();
 }
 
 static int64

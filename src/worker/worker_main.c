@@ -125,6 +125,18 @@ check_signals(void)
 	}
 }
 
+/* The clock was set back: what is tried again at a time by it would have to wait for as long. */
+static void
+check_clock(void)
+{
+	static TimestampTz last = 0;
+	TimestampTz now = GetCurrentTimestamp();
+
+	if (now < last)
+		wms_runners_retry();
+	last = now;
+}
+
 bool
 wms_registry_news(void)
 {
@@ -347,7 +359,7 @@ check_now_and_then(TimestampTz now)
 {
 	static TimestampTz last_check = 0;
 
-	if (!TimestampDifferenceExceeds(last_check, now, WAL_CHECK_MS))
+	if (now >= last_check && !TimestampDifferenceExceeds(last_check, now, WAL_CHECK_MS))
 		return;
 	last_check = now;
 	wms_runners_seek_places();
@@ -409,6 +421,7 @@ follower_turn(void)
 	bool		did;
 
 	check_signals();
+	check_clock();
 	(void) read_registry();
 	did = wms_follow();
 	if (wms_follow_reads(wal != NULL))
@@ -437,6 +450,7 @@ turn(void)
 				again;
 
 	check_signals();
+	check_clock();
 	news = read_registry();
 	leave_if_alone();
 	open_wal();

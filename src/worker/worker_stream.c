@@ -903,6 +903,16 @@ wms_runner_can_run(WmsRunner *runner, TimestampTz now)
 	return wms_runner_runs(runner) && (runner->status != WMS_BLOCKED || now >= runner->retry_at) && !TransactionIdIsValid(runner->unseen_xid);
 }
 
+/* When the trigger interval is over; at once where the clock was set back to before the last firing. */
+TimestampTz
+wms_runner_fires_at(const WmsRunner *runner)
+{
+	TimestampTz now = GetCurrentTimestamp();
+	TimestampTz last = runner->progress.fired_at;
+
+	return last > now ? now : last + runner->def->trigger_us;
+}
+
 /* All that had committed when the flushed WAL ended here has been read. */
 static XLogRecPtr
 read_by(const WmsRunner *runner, XLogRecPtr read_upto)
@@ -967,7 +977,7 @@ firing_due(WmsRunner *runner, TimestampTz now, bool caught_up, WmsTime *to)
 	if (runner->away || runner->status != WMS_RUNNING || !wms_flow_has_begun(runner->flow) || runner->queue != NIL || runner->behind)
 		return false;
 	if (runner->unfired)
-		return now - runner->progress.fired_at >= runner->def->trigger_us;
+		return wms_runner_fires_at(runner) <= GetCurrentTimestamp();
 	if (wms_flow_plan(runner->flow)->processing_time)
 		return runner->figures.next_close <= now;
 	if (runner->def->idle_us < 0 || !caught_up)
@@ -1275,7 +1285,7 @@ wms_runners_consumed(XLogRecPtr read_upto)
 			continue;
 		/* rows that wait for their firing are not in the result yet */
 		if (runner->unfired)
-			wms_stream_taken(runner->slot, upto, runner->progress.fired_at + runner->def->trigger_us);
+			wms_stream_taken(runner->slot, upto, wms_runner_fires_at(runner));
 		else
 			wms_stream_done(runner->slot, upto);
 	}
@@ -1304,7 +1314,7 @@ next_timer(const WmsRunner *runner, TimestampTz now)
 	if (runner->status != WMS_RUNNING || !wms_flow_has_begun(runner->flow) || runner->queue != NIL || runner->behind)
 		return 0;
 	if (runner->unfired)
-		at = runner->progress.fired_at + runner->def->trigger_us;
+		at = wms_runner_fires_at(runner);
 	else if (runner->def->idle_us >= 0 && idle_moves(runner, &to))
 		at = now;
 	else
