@@ -421,7 +421,6 @@ wms_flow_build(const WmsStreamDef *def, MemoryContext parent)
 		wms_sink_keep_before(flow->sink, &flow->plan->shown_time, def->fill_since);
 	if (OidIsValid(def->late_table))
 		flow->late = wms_late_open(flow->def);
-	flow->pending_unknown = true;
 	flow->watch.relids = list_concat_unique_oid(flow->watch.relids, flow->plan->relids);
 	flow->watch.relids = list_append_unique_oid(flow->watch.relids, def->view);
 	flow->writes_elsewhere = has_side_effects(flow, def->stream);

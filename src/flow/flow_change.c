@@ -250,7 +250,7 @@ become_empty(FlowOp *op, WmsEntry *entry)
 	if (op->has_kept)
 		entry = made_anew(op, entry);
 	entry->work = wms_flow_states_new(op);
-	entry->flags |= WMS_ENTRY_PENDING;
+	wms_flow_note_touch(op, entry);
 }
 
 /* Rows that cancel each other make room, once there are more of them than of others. */
@@ -288,7 +288,7 @@ wms_flow_take_back(FlowOp *op, const WmsWindow *window, uint32 hash, TupleTableS
 		become_empty(op, entry);
 		return;
 	}
-	entry->flags |= WMS_ENTRY_PENDING;
+	wms_flow_note_touch(op, entry);
 	wms_flow_states_retract(op, entry->work, slot);
 	if (!op->has_kept)
 		return;

@@ -14,8 +14,8 @@
  * and buckets with end + allowed lateness <= W leave (never in complete mode).  Only the top operator sees the
  * output mode and the lateness; lower ones append.
  *
- * Where firings are rarer than batches, or closed groups may be refined, an entry carries a
- * durable mark (WMS_ENTRY_PENDING) from its touch to the next firing.
+ * An entry that is to be shown though its window does not close carries a durable mark (WMS_ENTRY_PENDING) from its touch to the next
+ * firing, which may be some batches later.
  */
 #include "postgres.h"
 
@@ -71,6 +71,17 @@ wms_flow_lock(WmsFlow *flow)
 	lock_query(flow->shown);
 }
 
+/* In update mode the result has groups of all windows, in append mode of those that were passed and may be refined. */
+static WmsTime
+shown_upto(const FlowOp *op)
+{
+	const WmsFlow *flow = op->flow;
+
+	if (op->plan->id != flow->plan->top_op || !wms_flow_replaces(flow) || flow->def->output_mode == WMS_COMPLETE)
+		return WMS_TIME_MIN;
+	return flow->def->output_mode == WMS_UPDATE ? WMS_TIME_MAX : wms_flow_op_watermark(op, flow->old_watermark);
+}
+
 /* The moment of the batch.  W may be ahead of the clock, which can be set back: as a time of rows, of which none is late, it waits for it. */
 static TimestampTz
 started_at(const WmsFlow *flow)
@@ -104,6 +115,7 @@ wms_flow_begin(WmsFlow *flow, WmsStore *store, WmsProgress *progress, MemoryCont
 	{
 		memset(&flow->ops[i].counts, 0, sizeof(FlowCounts));
 		flow->ops[i].fed_row = NULL;	/* an error may have left one */
+		flow->ops[i].shown_upto = shown_upto(&flow->ops[i]);
 		wms_flow_ahead_begin(&flow->ops[i]);
 		if (flow->ops[i].join)
 			wms_flow_join_begin(&flow->ops[i]);
@@ -344,8 +356,6 @@ emit_live(WmsEntry *entry, void *arg)
 	Fire	   *fire = arg;
 
 	wms_flow_emit_entry(fire->op, entry, wms_flow_kept_of_store);
-	if (entry->work || entry->is_new)
-		entry->flags &= ~WMS_ENTRY_PENDING;
 }
 
 /* Touched groups: of update mode all, of append those that were shown already and change in place. */
@@ -356,11 +366,12 @@ emit_touched(WmsEntry *entry, void *arg)
 
 	if (!(entry->flags & WMS_ENTRY_PENDING) || entry->removed)
 		return;
+	entry->flags &= ~WMS_ENTRY_PENDING;
 	if (fire->mode == WMS_APPEND && entry->bucket.end > fire->old)
 		return;					/* open, or closing now: not shown before */
 	if (entry->flags & WMS_ENTRY_UNSHOWN)
 		wms_state_shelve(fire->op->flow->store, entry);
-	entry->flags &= ~(WMS_ENTRY_PENDING | WMS_ENTRY_UNSHOWN);
+	entry->flags &= ~WMS_ENTRY_UNSHOWN;
 	if (wms_flow_emit_entry(fire->op, entry, wms_flow_kept_of_store))
 		return;
 	wms_flow_retire(fire->op, entry);
@@ -389,13 +400,9 @@ static void
 touch_pending(Fire *fire)
 {
 	WmsFlow    *flow = fire->op->flow;
-	WmsBucketKey bucket = {fire->op->plan->id, WMS_TIME_MIN, WMS_TIME_MIN};
 	ListCell   *lc;
 
-	if (!flow->pending_unknown)
-		return;
-	while (wms_state_next_bucket(flow->store, &bucket))
-		wms_state_scan(flow->store, &bucket, note_pending, fire);
+	wms_state_scan_pending(flow->store, fire->op->plan->id, note_pending, fire);
 	foreach(lc, fire->pending)
 	{
 		PendingKey *p = lfirst(lc);
@@ -412,10 +419,7 @@ emit_closing(Fire *fire)
 	WmsBucketKey bucket = {fire->op->plan->id, WMS_TIME_MAX, fire->old};
 
 	while (wms_state_next_bucket(store, &bucket) && bucket.end <= fire->now)
-	{
 		wms_state_scan(store, &bucket, emit_live, fire);
-		fire->op->flow->closed_windows++;
-	}
 }
 
 static void
@@ -591,7 +595,6 @@ wms_flow_fire(WmsFlow *flow, WmsTime upto)
 	flow->progress->watermark = now;
 	flow->progress->fired_at = GetCurrentTransactionStartTimestamp();
 	flow->fired = true;
-	flow->pending_unknown = false;
 	MemoryContextSwitchTo(old);
 }
 
@@ -627,8 +630,6 @@ wms_flow_finish(WmsFlow *flow)
 	INSTR_TIME_SET_CURRENT(end);
 	INSTR_TIME_SUBTRACT(end, start);
 	flow->sink_us = INSTR_TIME_GET_MICROSEC(end);
-	if (!flow->fired && flow->def->trigger_us > 0)
-		flow->pending_unknown = true;
 	for (int i = 0; i < flow->plan->nops; i++)
 		if (flow->ops[i].sessions)
 			wms_flow_session_note_ends(&flow->ops[i], wms_flow_op_watermark(&flow->ops[i], flow->progress->watermark));

@@ -201,6 +201,14 @@ wms_flow_came_late(FlowOp *op, WmsTime end)
 		end <= wms_flow_op_watermark(op, op->flow->old_watermark);
 }
 
+/* Rows have come to a group or were taken back: if the result may have a row of it, the next firing shows it again. */
+void
+wms_flow_note_touch(FlowOp *op, WmsEntry *entry)
+{
+	if (op->panes ? entry->bucket.start < op->shown_upto : entry->bucket.end <= op->shown_upto)
+		entry->flags |= WMS_ENTRY_PENDING;
+}
+
 static bool
 is_taken_back(FlowOp *op, TupleTableSlot *slot)
 {
@@ -239,7 +247,7 @@ wms_flow_group(FlowOp *op, const WmsWindow *window, uint32 hash, const char *key
 
 	if (entry->is_new && entry->flags == 0 && wms_flow_came_late(op, window->end))
 		entry->flags = WMS_ENTRY_UNSHOWN;
-	entry->flags |= WMS_ENTRY_PENDING;
+	wms_flow_note_touch(op, entry);
 	if (op->has_states && entry->work == NULL)
 		entry->work = entry->is_new ? wms_flow_states_new(op)
 			: wms_flow_states_load(op, entry->value, entry->value_len);

@@ -243,6 +243,7 @@ struct FlowOp
 	FlowRow    *fed_row;		/* the source row that is being fed directly; NULL: the input's rows tell theirs */
 	FlowAhead  *ahead;			/* flow_ahead.c; NULL: rows never wait */
 	bool		looks_ahead;	/* they do in this batch */
+	WmsTime		shown_upto;		/* the result has groups of windows that end by then: those touched in this batch are to be shown again */
 	uint8		row_marks;		/* of the row that is being worked on */
 	FlowCounts	counts;
 };
@@ -299,11 +300,9 @@ struct WmsFlow
 	int64		nresult;
 	bool		fired;
 	bool		source_had_rows[WMS_MAX_SOURCES];
-	bool		pending_unknown;	/* entries of former batches may wait for a firing */
 	TimestampTz source_seen_at[WMS_MAX_SOURCES];
 	bool		source_idle[WMS_MAX_SOURCES];
 	int64		sink_us;
-	int64		closed_windows;
 };
 
 /* flow_source.c */
@@ -334,7 +333,7 @@ extern HeapTuple wms_flow_fit_row(FlowSource *source, const WmsRowShape *shape, 
 extern void wms_flow_group_prepare(WmsFlow *flow, FlowOp *op);
 extern void wms_flow_op_row(FlowOp *op, int side, TupleTableSlot *slot);
 extern WmsTime wms_flow_op_watermark(const FlowOp *op, WmsTime w);
-
+extern void wms_flow_note_touch(FlowOp *op, WmsEntry *entry);
 
 /* flow_key.c */
 extern void wms_flow_key_prepare(FlowOp *op);

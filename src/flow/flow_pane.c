@@ -297,7 +297,6 @@ wms_flow_pane_emit(FlowOp *op, WmsTime old, WmsTime now)
 		if (end > now)
 			break;
 		emit_window(op, end);
-		op->flow->closed_windows++;
 		/* on from the first pane that a later window holds */
 		pane.start = WMS_TIME_MAX;
 		pane.end = end;

@@ -847,7 +847,6 @@ look_at_due(FlowOp *op, List *due, WmsTime now)
 		if (entry)
 			look_at(op, entry, now);
 	}
-	op->flow->closed_windows++;
 }
 
 static void

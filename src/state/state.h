@@ -46,7 +46,7 @@ typedef struct WmsBucketKey
 
 /* Flag bits of an entry that are the operator's own, durable with it. */
 #define WMS_ENTRY_UNSHOWN	0x01	/* came into a window after that was emitted, and was not emitted itself yet */
-#define WMS_ENTRY_PENDING	0x02	/* touched since the last firing */
+#define WMS_ENTRY_PENDING	0x02	/* touched since the last firing, and to be shown by the next one though its bucket stays */
 
 /* An entry as the current batch sees it.  Lives in the batch context; pointers are stable until the batch ends. */
 typedef struct WmsEntry
@@ -165,6 +165,8 @@ extern bool wms_state_next_bucket(WmsStore *store, WmsBucketKey *key);
 /* All live entries of a bucket.  An untouched entry is shown by a temporary that is not part of the overlay (value points to
  * a copy or to shared memory that only we change) and valid during the call only; fn must not touch the store. */
 extern void wms_state_scan(WmsStore *store, const WmsBucketKey *bucket, WmsEntryFn fn, void *arg);
+/* The same of an operator's buckets that hold committed entries with WMS_ENTRY_PENDING: these are known without looking at others. */
+extern void wms_state_scan_pending(WmsStore *store, int op, WmsEntryFn fn, void *arg);
 /* The entries touched by this batch and not removed, in the order of first touch, those in closed buckets too. */
 extern void wms_state_scan_touched(WmsStore *store, int op, WmsEntryFn fn, void *arg);
 /* The bucket leaves with this batch.  Its touched entries stay in scan_touched; the same key may come again, as a new bucket. */

@@ -172,6 +172,7 @@ typedef struct WmsBucket
 	int64		nentries;		/* committed */
 	int64		nkept;
 	int64		nlive;			/* entries as the open batch sees them */
+	int64		npending;		/* committed ones with WMS_ENTRY_PENDING */
 	WmsIndex   *index;			/* NULL while there are few entries */
 	WmsFilter  *filter;			/* NULL until keys were often looked for in vain, */
 	int64		missed;			/* so many times by now */
@@ -281,6 +282,7 @@ struct WmsStore
 	int64		nkept;
 	int64		nbuckets;
 	WmsStateSize *sizes;		/* the same by operator; bytes: of the area, closed buckets that are still there and the open batch's among them */
+	int64	   *npending;		/* by operator, of live buckets */
 
 	/* log */
 	Oid			stream;
@@ -436,6 +438,8 @@ extern dsa_pointer wms_area_allocate(WmsStore *store, int op, Size size);
 extern void wms_area_free(WmsStore *store, int op, dsa_pointer dp, Size size);
 /* Committed entries, kept rows and live buckets come and go. */
 extern void wms_store_count(WmsStore *store, const WmsBucket *bucket, int64 entries, int64 kept, int64 buckets);
+/* The flags of a committed entry change; 0 for one that is not there. */
+extern void wms_store_flags(WmsStore *store, WmsBucket *bucket, uint8 from, uint8 to);
 /* May local memory grow by size?  ERROR OUT_OF_MEMORY if not. */
 extern void wms_store_admit(WmsStore *store, Size size);
 /* The size that the allocator would give anyway. */

@@ -277,6 +277,7 @@ load_entry(Loader *loader, WmsBucket *bucket, const WmsRecord *record)
 	else
 		load_value_elsewhere(loader, bucket, stored, record);
 	stored->value_len = record->value_len;
+	wms_store_flags(loader->store, bucket, stored->flags, record->flags);
 	stored->flags = record->flags;
 	wms_stored_set_seq(stored, loader->seq);
 	wms_rows_live(loader->store, loader->seq, 1);
@@ -377,7 +378,7 @@ load_segment(Loader *loader, WmsBucket *bucket, const WmsRecord *record)
 
 /* What an entry that goes away leaves of our counts. */
 static void
-load_uncount(Loader *loader, const WmsBucket *bucket, const WmsStored *stored)
+load_uncount(Loader *loader, WmsBucket *bucket, const WmsStored *stored)
 {
 	WmsStore   *store = loader->store;
 	WmsMore    *more;
@@ -385,6 +386,7 @@ load_uncount(Loader *loader, const WmsBucket *bucket, const WmsStored *stored)
 
 	wms_log_unlog(store, stored, true);
 	wms_store_count(store, bucket, -1, 0, 0);
+	wms_store_flags(store, bucket, stored->flags, 0);
 	loader->headless -= wms_stored_seq(stored) == 0;
 	if (!DsaPointerIsValid(stored->more))
 		return;

@@ -705,6 +705,20 @@ wms_state_scan(WmsStore *store, const WmsBucketKey *key, WmsEntryFn fn, void *ar
 }
 
 void
+wms_state_scan_pending(WmsStore *store, int op, WmsEntryFn fn, void *arg)
+{
+	WmsBucketKey before = {op, WMS_TIME_MIN, WMS_TIME_MIN};
+	WmsBucket  *bucket;
+
+	open_overlay(store);
+	if (store->npending[op] == 0)
+		return;
+	for (bucket = wms_bucket_after(store, &before); bucket != NULL && bucket->key.op == op; bucket = bucket->order)
+		if (bucket->npending > 0)
+			scan_stored(store, bucket, fn, arg);
+}
+
+void
 wms_state_scan_touched(WmsStore *store, int op, WmsEntryFn fn, void *arg)
 {
 	WmsOverlay *overlay = open_overlay(store);

@@ -539,6 +539,7 @@ publish_removal(WmsStore *store, WmsEntryPrivate *private)
 	WmsMore    *more = private->more;
 
 	wms_log_unlog(store, stored, true);
+	wms_store_flags(store, bucket, stored->flags, 0);
 	bucket->nentries--;
 	wms_store_count(store, bucket, -1, more ? -more->nkept : 0, 0);
 	if (more)
@@ -590,6 +591,8 @@ publish_value(WmsStore *store, WmsEntryPrivate *private, WmsMore *more)
 	else if (private->staged != private->entry.value)
 		memcpy(unconstify(char *, wms_stored_value(store, stored)), private->staged, private->staged_len);
 	stored->value_len = private->staged_len;
+	if (unlikely(stored->flags != private->entry.flags))
+		wms_store_flags(store, private->bucket, stored->flags, private->entry.flags);
 	stored->flags = private->entry.flags;
 }
 
@@ -620,6 +623,8 @@ publish_new(WmsStore *store, WmsEntryPrivate *private)
 	if (private->kept)
 		private->reserved->segment_ptr->seq = private->segment_seq;
 	private->block->own = 0;
+	if (private->entry.flags != 0)
+		wms_store_flags(store, private->bucket, 0, private->entry.flags);
 	private->bucket->nentries++;
 	wms_store_count(store, private->bucket, 1, 0, 0);
 }
@@ -681,6 +686,7 @@ static void
 retire(WmsStore *store, WmsBucket *bucket)
 {
 	wms_store_count(store, bucket, -bucket->nentries, -bucket->nkept, -1);
+	store->npending[bucket->key.op] -= bucket->npending;
 	append_closed(store, bucket);
 	wms_index_free(bucket);
 	wms_filter_free(bucket);

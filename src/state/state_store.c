@@ -308,6 +308,7 @@ wms_store_create(WmsSharedStream *slot, const WmsStateOps *ops, int nops)
 	store->stream = slot->stream;
 	store->horizons = horizons_make(nops);
 	store->sizes = palloc0(sizeof(WmsStateSize) * Max(nops, 1));
+	store->npending = palloc0(sizeof(int64) * Max(nops, 1));
 	store->starts = palloc0(sizeof(WmsWalkStart) * Max(nops, 1));
 	wms_buckets_init(store);
 	wms_rows_reserve(store, 16);
@@ -348,13 +349,17 @@ wms_store_set_ops(WmsStore *store, const WmsStateOps *ops, int nops)
 		WmsTime    *horizons = horizons_make(nops);
 
 		WmsStateSize *sizes = palloc0(sizeof(WmsStateSize) * Max(nops, store->nops));
+		int64	   *npending = palloc0(sizeof(int64) * Max(nops, store->nops));
 
 		memcpy(horizons, store->horizons, sizeof(WmsTime) * Min(nops, store->nops));
 		memcpy(sizes, store->sizes, sizeof(WmsStateSize) * store->nops);
+		memcpy(npending, store->npending, sizeof(int64) * store->nops);
 		pfree(store->horizons);
 		pfree(store->sizes);
+		pfree(store->npending);
 		store->horizons = horizons;
 		store->sizes = sizes;
+		store->npending = npending;
 		MemoryContextSwitchTo(old);
 	}
 	store->ops = ops;
@@ -440,6 +445,15 @@ wms_store_count(WmsStore *store, const WmsBucket *bucket, int64 entries, int64 k
 	size->entries += entries;
 	size->kept_rows += kept;
 	size->buckets += buckets;
+}
+
+void
+wms_store_flags(WmsStore *store, WmsBucket *bucket, uint8 from, uint8 to)
+{
+	int			change = ((to & WMS_ENTRY_PENDING) != 0) - ((from & WMS_ENTRY_PENDING) != 0);
+
+	bucket->npending += change;
+	store->npending[bucket->key.op] += change;
 }
 
 void

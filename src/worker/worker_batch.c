@@ -646,7 +646,11 @@ wms_run_step(WmsRunner *runner, WmsStepFn step, void *arg)
 	wms_after_owner();
 	replorigin_session_origin = DoNotReplicateId;
 	if (edata && wms_registry_news())
-		(void) wms_batch_clock_stop();	/* what it ran by may be old: again, when that has been read */
+	{
+		/* what it ran by may be old: again, when that has been read */
+		(void) wms_batch_clock_stop();
+		drop_flow(runner);
+	}
 	else if (edata)
 		handle_error(runner, where.batch, edata, failed_row, failed_time);
 	else if (done)

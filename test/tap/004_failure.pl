@@ -372,6 +372,78 @@ consumes($node, $db, 'given', 'resumed after the restart');
 is_sql($node, $db, 'SELECT count(*), count(DISTINCT id), max(id) FROM given', $node->safe_psql($db, "SELECT count(*), count(*), max(id) FROM event WHERE id >= $first"),
 	'... without loss');
 
+# ---- a firing that fails is made up for: what batches before it took in is shown
+
+$node->safe_psql($db, q{CREATE TABLE visit (ts timestamptz, k text)});
+my %kinds = (
+	updated => [ q{wmstream.window(ts, '1 hour')}, 'count(*)', q{allowed_lateness => '1 day', output_mode => 'update'} ],
+	refined => [ q{wmstream.window(ts, '1 hour')}, 'count(*)', q{allowed_lateness => '1 day'} ],
+	refined_panes => [ q{wmstream.window(ts, '1 hour', '30 minutes')}, 'count(*)', q{allowed_lateness => '1 day'} ],
+	refined_arguments => [ q{wmstream.window(ts, '1 hour')}, 'count(DISTINCT ts)', q{allowed_lateness => '1 day'} ]);
+my @kinds = sort keys %kinds;
+my %batch;
+
+for my $kind (@kinds)
+{
+	my ($window, $n, $options) = @{ $kinds{$kind} };
+
+	$batch{$kind} = "SELECT lower(w) AS since, k, $n AS n FROM visit, $window AS w WHERE wmstream.watermark(ts, '0') GROUP BY w, k";
+	$node->safe_psql($db, qq{SELECT wmstream.create_stream('$kind', \$\$$batch{$kind}\$\$, trigger_interval => '1 day', $options)});
+	consumes($node, $db, $kind);
+}
+
+sub visits
+{
+	my ($rows) = @_;
+
+	$node->safe_psql($db, "INSERT INTO visit VALUES $rows");
+	polls($node, $db, 'SELECT bool_and(input_rows = (SELECT count(*) FROM visit)) FROM wmstream.stat_streams WHERE stream::text IN ('
+		  . join(', ', map { "'$_'" } @kinds) . ')', 'rows are taken in');
+	return;
+}
+
+sub fire
+{
+	my ($upto) = @_;
+
+	$node->safe_psql($db, "SELECT wmstream.advance_watermark('$_', '$upto')") for @kinds;
+	return;
+}
+
+# Closed windows are as the batch query has them; of update mode all.
+sub shows_all
+{
+	my ($kind, $upto, $test) = @_;
+	my $closed = $kind eq 'updated' ? 'true' : "since + interval '1 hour' <= '$upto'";
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	return is_sql($node, $db, qq{WITH batch AS (SELECT * FROM ($batch{$kind}) b WHERE $closed), result AS (SELECT since, k, n FROM $kind)
+		SELECT (SELECT count(*) > 0 FROM result), (SELECT count(*) FROM (TABLE batch EXCEPT TABLE result) m), (SELECT count(*) FROM (TABLE result EXCEPT TABLE batch) s)},
+		't|0|0', $test);
+}
+
+visits(q{('2024-01-01 10:00+00', 'a'), ('2024-01-01 10:10+00', 'b'), ('2024-01-01 12:10+00', 'a')});
+fire('2024-01-01 12:00+00');
+my $minute = 20;
+for my $point (qw(batch-fired batch-before-prepare batch-before-commit))
+{
+	consumes($node, $db, $_) for @kinds;
+	visits("('2024-01-01 10:$minute+00', 'a'), ('2024-01-01 10:$minute+00', '$point'), ('2024-01-01 12:$minute+00', 'a')");
+	$node->safe_psql('postgres', "ALTER SYSTEM SET wmstream.test_point = '" . join(', ', map { "$point:error/40001:$_" } @kinds) . "'");
+	$node->reload;
+	fire("2024-01-01 12:$minute+00");
+	becomes($node, $db, $_, 'blocked', "$point: the firing of $_ fails") for @kinds;
+	$node->safe_psql('postgres', q{ALTER SYSTEM RESET wmstream.test_point});
+	$node->reload;
+	consumes($node, $db, $_, '... and is tried again') for @kinds;
+	shows_all($_, "2024-01-01 12:$minute+00", "$point: $_ has what was taken in before it") for @kinds;
+	$minute += 10;
+}
+visits(q{('2024-01-03 00:00+00', 'a')});
+fire('2024-01-03 00:00+00');
+consumes($node, $db, $_) for @kinds;
+shows_all($_, '2024-01-03 00:00+00', "$_ has all when its windows have gone") for @kinds;
+
 # ---- a source that is altered while a batch runs: what the batch puts aside is shown as it reads it
 
 $node->safe_psql($db, q{
