@@ -158,6 +158,81 @@ SELECT wmstream.wait('g');
 SELECT oracle.status('g');
 TABLE g;
 
+-- Where the result is somebody else's, that one's privileges count, whoever creates the stream, changes or rebuilds it.
+CREATE TABLE theirs (k text, v int);
+ALTER TABLE theirs OWNER TO regress_owner;
+SELECT wmstream.create_stream('theirs', 'SELECT k, v FROM secret');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('theirs', 'SELECT k, v FROM guarded');
+\echo :SQLSTATE
+ALTER TABLE guarded DISABLE ROW LEVEL SECURITY;
+SELECT wmstream.create_stream('theirs', 'SELECT k, v FROM guarded WHERE wmstream.watermark(ts, ''0'')');
+ALTER TABLE guarded ENABLE ROW LEVEL SECURITY;
+SELECT wmstream.alter_stream('theirs', 'delay', '1 s');
+\echo :SQLSTATE
+SELECT wmstream.resync('theirs');
+\echo :SQLSTATE
+SELECT wmstream.drop_stream('theirs', true);
+
+-- Functions and aggregates that the owner may not call, be their state kept or their arguments.
+CREATE TABLE counted (ts timestamptz, v int);
+GRANT SELECT ON counted TO regress_owner;
+CREATE FUNCTION add_up(int, int) RETURNS int LANGUAGE sql IMMUTABLE STRICT AS 'SELECT $1 + $2';
+CREATE AGGREGATE total(int) (sfunc = add_up, stype = int, initcond = '0');
+CREATE FUNCTION one_more(int) RETURNS int LANGUAGE plpgsql IMMUTABLE AS 'BEGIN RETURN $1 + 1; END';
+REVOKE EXECUTE ON FUNCTION total(int), one_more(int), add_up(int, int) FROM PUBLIC;
+\set total 'SELECT lower(w) AS hour, total(v) AS v FROM counted, wmstream.window(ts, ''1 hour'') AS w WHERE wmstream.watermark(ts, ''0'') GROUP BY w'
+SET ROLE regress_owner;
+SELECT wmstream.create_stream('t', :'total');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('t', replace(:'total', 'total(v)', 'total(DISTINCT v)'));
+\echo :SQLSTATE
+SELECT wmstream.create_stream('t', replace(:'total', 'total(v)', 'one_more(max(v))'));
+\echo :SQLSTATE
+SELECT wmstream.create_stream('t', 'SELECT one_more(v) AS v FROM counted');
+\echo :SQLSTATE
+SELECT wmstream.explain(:'total');
+\echo :SQLSTATE
+RESET ROLE;
+GRANT EXECUTE ON FUNCTION total(int) TO regress_owner;
+SET ROLE regress_owner;
+SELECT wmstream.create_stream('t', :'total');
+RESET ROLE;
+INSERT INTO counted VALUES ('2024-01-01 16:30+00', 6), ('2024-01-01 17:30+00', 7);
+SELECT wmstream.wait('t');
+TABLE t;
+-- taken away; and what an aggregate is made of, from its owner
+REVOKE EXECUTE ON FUNCTION total(int) FROM regress_owner;
+INSERT INTO counted VALUES ('2024-01-01 17:30+00', 8), ('2024-01-01 18:30+00', 9);
+SELECT oracle.status('t');
+SELECT reason FROM wmstream.streams WHERE stream = 't'::regclass;
+GRANT EXECUTE ON FUNCTION total(int) TO regress_owner;
+GRANT CREATE ON SCHEMA public TO regress_nobody;
+ALTER AGGREGATE total(int) OWNER TO regress_nobody;
+SELECT wmstream.resume('t');
+SELECT oracle.status('t');
+SELECT reason FROM wmstream.streams WHERE stream = 't'::regclass;
+GRANT EXECUTE ON FUNCTION add_up(int, int) TO regress_nobody;
+SELECT wmstream.resume('t');
+SELECT * FROM oracle.compare('t', 'hour + interval ''1 hour'' <= $1');
+SELECT wmstream.drop_stream('t', true);
+
+-- A privilege that came with a membership goes with it.
+CREATE ROLE regress_group;
+CREATE TABLE groups (v int);
+GRANT SELECT ON groups TO regress_group;
+GRANT regress_group TO regress_owner;
+SET ROLE regress_owner;
+SELECT wmstream.create_stream('in_group', 'SELECT v FROM groups');
+RESET ROLE;
+INSERT INTO groups VALUES (1);
+SELECT wmstream.wait('in_group');
+REVOKE regress_group FROM regress_owner;
+INSERT INTO groups VALUES (2);
+SELECT oracle.status('in_group');
+TABLE in_group;
+DROP TABLE groups CASCADE;
+
 -- The stream follows the table's owner.
 ALTER TABLE s OWNER TO regress_nobody;
 SELECT owner FROM wmstream.streams WHERE stream = 's'::regclass;
@@ -248,5 +323,5 @@ SELECT owner, pg_get_userbyid(relowner) AS definition FROM wmstream.streams JOIN
 DROP FUNCTION seen;
 DROP EXTENSION wmstream;
 DROP OWNED BY regress_owner, regress_nobody, regress_reader CASCADE;
-DROP ROLE regress_owner, regress_member, regress_reader, regress_monitor, regress_nobody;
+DROP ROLE regress_owner, regress_member, regress_reader, regress_monitor, regress_nobody, regress_group;
 DROP SCHEMA regress_place;

@@ -202,14 +202,14 @@ typedef struct WmsOptions		/* what analysis must know beyond the query */
 	int64		delay_us;		/* altered delay; -1: as written */
 	bool		force_kept;
 	bool		retract;		/* on_change */
-	Oid			owner;			/* privileges are checked as this role */
 	Oid			result;			/* InvalidOid before creation */
 	const char *text;			/* of the definition: refusals point into it; NULL: it comes from its view, and they point nowhere */
 } WmsOptions;
 
 /*
  * Analyses the stored view, or an analysed (not yet rewritten) query.  The plan lives in the current context.  Returns NULL and sets
- * *refusal when the definition must be refused.  ERRORs only for what Postgres itself raises.  Locks the tables it reads.
+ * *refusal when the definition must be refused.  ERRORs only for what Postgres itself raises: the lack of a privilege among it, of the role that
+ * we are, which is to be the stream's owner.  Locks the tables it reads.
  */
 extern WmsStreamPlan *wms_analyze_view(Oid view, const WmsOptions *options, WmsRefusal **refusal);
 extern WmsStreamPlan *wms_analyze_query(Query *query, const WmsOptions *options, WmsRefusal **refusal);

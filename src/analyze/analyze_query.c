@@ -4,7 +4,7 @@
  *
  * 1. The query is copied, locked and rewritten as Postgres does it for any query; views become subqueries.  Where its parts stand in
  *    the definition's text is noted now (analyze_place.c): later they are moved about.
- * 2. Privileges are checked on that tree.
+ * 2. Privileges are checked on that tree, as those of the role that we are.
  * 3. It is made uniform (analyze_tree.c), sources are found (analyze_source.c): from here on streamed rows come from row sets.
  * 4. Levels are cut from the inside out.  A level: its streamed subqueries first; then what must not be there is refused; plain
  *    subqueries are pulled up; GROUP BY, ranks and DISTINCT become operators, each leaving the level with a row set in its FROM.
@@ -14,7 +14,10 @@
  */
 #include "postgres.h"
 
+#include "access/htup_details.h"
 #include "access/table.h"
+#include "catalog/objectaccess.h"
+#include "catalog/pg_aggregate.h"
 #include "catalog/pg_proc.h"
 #include "executor/executor.h"
 #include "miscadmin.h"
@@ -25,9 +28,11 @@
 #include "parser/parsetree.h"
 #include "rewrite/rewriteHandler.h"
 #include "rewrite/rewriteManip.h"
+#include "utils/acl.h"
 #include "utils/fmgroids.h"
 #include "utils/lsyscache.h"
 #include "utils/rel.h"
+#include "utils/syscache.h"
 
 #include "analyze/analyze_internal.h"
 
@@ -168,20 +173,73 @@ relids_walker(Node *node, void *arg)
 	return expression_tree_walker(node, relids_walker, a);
 }
 
-/* The rows of sources reach us without passing the executor's checks: they are made here, for all that is read. */
+static void
+check_call(Oid function, Oid role, ObjectType type)
+{
+	if (!OidIsValid(function))
+		return;
+	if (!WmsMayCall(function, role))
+		aclcheck_error(ACLCHECK_NO_PRIV, type, get_func_name(function));
+	InvokeFunctionExecuteHook(function);
+}
+
+static Oid
+owner_of_function(Oid function)
+{
+	HeapTuple	tuple = SearchSysCache1(PROCOID, ObjectIdGetDatum(function));
+	Oid			owner;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for function %u", function);
+	owner = ((Form_pg_proc) GETSTRUCT(tuple))->proowner;
+	ReleaseSysCache(tuple);
+	return owner;
+}
+
+/* We must be allowed to call it, and its owner to call what it is made of. */
+static void
+check_aggregate(Oid aggregate, bool moving)
+{
+	HeapTuple	tuple = SearchSysCache1(AGGFNOID, ObjectIdGetDatum(aggregate));
+	Oid			owner = owner_of_function(aggregate);
+	Form_pg_aggregate form;
+
+	if (!HeapTupleIsValid(tuple))
+		elog(ERROR, "cache lookup failed for aggregate %u", aggregate);
+	form = (Form_pg_aggregate) GETSTRUCT(tuple);
+	check_call(aggregate, GetUserId(), OBJECT_AGGREGATE);
+	check_call(form->aggtransfn, owner, OBJECT_FUNCTION);
+	check_call(form->aggfinalfn, owner, OBJECT_FUNCTION);
+	check_call(form->aggcombinefn, owner, OBJECT_FUNCTION);
+	check_call(form->aggserialfn, owner, OBJECT_FUNCTION);
+	check_call(form->aggdeserialfn, owner, OBJECT_FUNCTION);
+	check_call(moving ? form->aggmtransfn : InvalidOid, owner, OBJECT_FUNCTION);
+	check_call(moving ? form->aggminvtransfn : InvalidOid, owner, OBJECT_FUNCTION);
+	check_call(moving ? form->aggmfinalfn : InvalidOid, owner, OBJECT_FUNCTION);
+	ReleaseSysCache(tuple);
+}
+
+/*
+ * The rows of sources reach us without passing the executor's checks, and aggregates whose state is kept run without its node: what it would ask
+ * is asked here, for all that is read and aggregated.
+ */
 static bool
 privileges_walker(Node *node, void *arg)
 {
 	if (node == NULL)
+	Analysis   *a = arg;
+
 		return false;
 	if (IsA(node, Query))
 	{
 		Query	   *query = (Query *) node;
 
 		WmsCheckPerms(query->rtable, query->rteperminfos);
-		return query_tree_walker(query, privileges_walker, arg, 0);
+		return query_tree_walker(query, privileges_walker, a, 0);
 	}
-	return expression_tree_walker(node, privileges_walker, arg);
+	if (IsA(node, Aggref))
+		check_aggregate(castNode(Aggref, node)->aggfnoid, a->options->retract);
+	return expression_tree_walker(node, privileges_walker, a);
 }
 
 /* ---------------------------------------------------------------- inputs */
@@ -718,7 +776,7 @@ wms_analyze_query(Query *query, const WmsOptions *options, WmsRefusal **refusal)
 	query = rewritten(query);
 	wms_an_mark_places(&a, query, options->text);
 	relids_walker((Node *) query, &a);
-	privileges_walker((Node *) query, NULL);
+	privileges_walker((Node *) query, &a);
 	wms_an_prepare(&a, query);
 	if (a.refusal == NULL)
 		wms_an_find_sources(&a, query);

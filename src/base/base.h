@@ -326,7 +326,7 @@ typedef void (*WmsRowFn) (TupleTableSlot *slot, void *arg);
 extern DestReceiver *wms_dest_call(WmsRowFn fn, void *arg);
 
 /*
- * Watching what plans depend on: stale is set when one of relids changed, or any function or role did.
+ * Watching what plans depend on: stale is set when one of relids changed, or any function, role or membership did.
  * Memory is the caller's and must outlive the watch.
  */
 typedef struct WmsWatch

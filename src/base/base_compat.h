@@ -55,11 +55,13 @@
 #define WmsOwnsExtension(extoid, roleid) object_ownercheck(ExtensionRelationId, extoid, roleid)
 #define WmsMayCreateIn(nspoid, roleid) (object_aclcheck(NamespaceRelationId, nspoid, roleid, ACL_CREATE) == ACLCHECK_OK)
 #define WmsMayLookInto(nspoid, roleid) (object_aclcheck(NamespaceRelationId, nspoid, roleid, ACL_USAGE) == ACLCHECK_OK)
+#define WmsMayCall(funcoid, roleid) (object_aclcheck(ProcedureRelationId, funcoid, roleid, ACL_EXECUTE) == ACLCHECK_OK)
 #else
 #define WmsOwnsDatabase(dboid, roleid) pg_database_ownercheck(dboid, roleid)
 #define WmsOwnsExtension(extoid, roleid) pg_extension_ownercheck(extoid, roleid)
 #define WmsMayCreateIn(nspoid, roleid) (pg_namespace_aclcheck(nspoid, roleid, ACL_CREATE) == ACLCHECK_OK)
 #define WmsMayLookInto(nspoid, roleid) (pg_namespace_aclcheck(nspoid, roleid, ACL_USAGE) == ACLCHECK_OK)
+#define WmsMayCall(funcoid, roleid) (pg_proc_aclcheck(funcoid, roleid, ACL_EXECUTE) == ACLCHECK_OK)
 #endif
 
 /* Permissions of range table entries live in a list of their own from 16 on. */

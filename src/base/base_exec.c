@@ -290,6 +290,7 @@ wms_watch_start(WmsWatch *watch)
 		CacheRegisterRelcacheCallback(relation_changed, (Datum) 0);
 		CacheRegisterSyscacheCallback(PROCOID, object_changed, (Datum) 0);
 		CacheRegisterSyscacheCallback(AUTHOID, object_changed, (Datum) 0);
+		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, object_changed, (Datum) 0);
 		callbacks_registered = true;
 	}
 	watch->stale = false;

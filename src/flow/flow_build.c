@@ -324,7 +324,6 @@ analyze_definition(const WmsStreamDef *def)
 	options.delay_us = def->delay_us;
 	options.force_kept = wms_force_kept_arguments;
 	options.retract = def->on_change == WMS_CHANGE_RETRACT;
-	options.owner = def->owner;
 	options.result = def->stream;
 	plan = wms_analyze_view(def->view, &options, &refusal);
 	if (plan == NULL)

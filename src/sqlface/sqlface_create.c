@@ -3,7 +3,7 @@
  *	  create_stream, drop_stream.
  *
  * Order of events in create_stream.  Everything that can be refused is refused before anything is written: arguments,
- * the result's name, the query (parsed and analysed as the caller), room for one more stream.  Where the database has no replication
+ * the result's name, the query (parsed as the caller, analysed and planned as the role that will own the stream), room for one more stream.  Where the database has no replication
  * slot, all of that happens once more before, in a subtransaction that is rolled back, and then the slot is made, unless the stream reads
  * queues: only a transaction that has not written can make it, it should hold no locks while it waits for others (make_slot_first), and
  * the slot is all that stays if it rolls back.  Then the result, the definition, the late table, their dependencies, and the
@@ -182,28 +182,23 @@ hold_streams_below(const List *relids)
 	return streams != NIL;
 }
 
-/* Planning may run functions: as it is planned later, by the role and in the context that the stream runs in. */
-static void
-plan_as_owner(const Creation *creation)
+/* As it is done later, by the role and in the context that the stream runs in: privileges are that role's, and planning may run functions. */
+static WmsStreamPlan *
+plan_of(const Creation *creation, const WmsOptions *options)
 {
 	WmsStreamDef def = creation->def;
+	WmsRefusal *refusal = NULL;
+	WmsStreamPlan *plan;
 	WmsFaceOwner scope;
 
 	def.owner = creation->target->owner;
 	wms_face_become_owner(&def, &scope);
-	wms_face_plan_query(creation->query, creation->query_text);
+	plan = wms_face_analyze(creation->query, options, &refusal);
+	if (plan)
+		wms_face_plan_query(creation->query, creation->query_text);
 	wms_face_leave_owner(&scope);
-}
-
-static WmsStreamPlan *
-plan_of(const Creation *creation, const WmsOptions *options)
-{
-	WmsRefusal *refusal = NULL;
-	WmsStreamPlan *plan = wms_face_analyze(creation->query, options, &refusal);
-
 	if (!plan)
 		wms_refusal_raise(refusal, creation->query_text);
-	plan_as_owner(creation);
 	return plan;
 }
 
@@ -224,7 +219,7 @@ analyse(Creation *creation)
 {
 	const WmsStreamDef *def = &creation->def;
 	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.refines = def->refined,.delay_us = def->delay_us,
-	.retract = def->on_change == WMS_CHANGE_RETRACT,.owner = creation->target->owner,.result = creation->target->relid,.text = creation->query_text};
+	.retract = def->on_change == WMS_CHANGE_RETRACT,.result = creation->target->relid,.text = creation->query_text};
 	WmsStreamPlan *plan;
 
 	creation->query = wms_face_query(creation->query_text);

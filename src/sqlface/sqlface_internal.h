@@ -66,11 +66,11 @@ extern char *wms_face_readers(const WmsStreamDef *def);
 
 /* Exactly one SELECT, analysed as the caller in the caller's search_path.  Errors point into text. */
 extern Query *wms_face_query(const char *text);
-/* Its plan, or NULL and a refusal.  options->text is the definition. */
+/* Its plan for the role that we are, or NULL and a refusal.  options->text is the definition. */
 extern WmsStreamPlan *wms_face_analyze(const Query *query, const WmsOptions *options, WmsRefusal **refusal);
 /* While a definition is read: where an error stands in it; a byte location from 0. */
 extern int	wms_face_errposition(const char *text, int location);
-/* ERROR if Postgres itself cannot plan it. */
+/* ERROR if Postgres itself cannot plan it, or we may not run it. */
 extern void wms_face_plan_query(const Query *query, const char *text);
 
 /* ---- sqlface_star.c: SELECT * over a queue */

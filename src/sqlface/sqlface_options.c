@@ -189,7 +189,7 @@ WmsStreamPlan *
 wms_face_plan(const WmsStreamDef *def)
 {
 	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.refines = def->refined,.delay_us = def->delay_us,
-	.retract = def->on_change == WMS_CHANGE_RETRACT,.owner = def->owner,.result = def->stream};
+	.retract = def->on_change == WMS_CHANGE_RETRACT,.result = def->stream};
 	WmsRefusal *refusal = NULL;
 	WmsStreamPlan *plan;
 	WmsFaceOwner scope;
@@ -207,7 +207,7 @@ static bool
 reads_as_stream(const WmsStreamDef *reader, Oid relid)
 {
 	WmsOptions	options = {.mode = reader->output_mode,.lateness_us = reader->lateness_us,.delay_us = reader->delay_us,
-	.owner = reader->owner,.result = reader->stream};
+	.result = reader->stream};
 	WmsRefusal *refusal = NULL;
 	WmsStreamPlan *plan;
 	WmsFaceOwner scope;

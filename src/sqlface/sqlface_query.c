@@ -2,12 +2,13 @@
  * sqlface_query.c
  *	  The text of a definition, as a query tree; and back.
  *
- * Everything here happens as the caller and in the caller's search_path: parse analysis may run functions
- * that a user wrote.  Errors of the parser, and ours, get their position in the definition, not in the call that holds it; one that
+ * A text is parsed as the caller and in the caller's search_path: parse analysis may run functions
+ * that a user wrote.  The rest happens as the role that a definition is for.  Errors of the parser, and ours, get their position in the definition, not in the call that holds it; one that
  * has none says in its context that the definition is meant.
  */
 #include "postgres.h"
 
+#include "executor/executor.h"
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
 #include "nodes/nodeFuncs.h"
@@ -18,6 +19,7 @@
 #include "utils/builtins.h"
 #include "utils/fmgroids.h"
 #include "utils/memutils.h"
+#include "utils/snapmgr.h"
 
 #include "sqlface/sqlface_internal.h"
 
@@ -138,7 +140,18 @@ wms_face_analyze(const Query *query, const WmsOptions *options, WmsRefusal **ref
 	return plan;
 }
 
-/* What only the planner refuses, and constants that cannot be computed, are told at creation too. */
+/* As far as EXPLAIN goes: nothing runs, and functions that may not be called are found. */
+static void
+start_executor(PlannedStmt *plan, const char *text)
+{
+	QueryDesc  *desc = CreateQueryDesc(plan, text, GetActiveSnapshot(), InvalidSnapshot, None_Receiver, NULL, NULL, 0);
+
+	ExecutorStart(desc, EXEC_FLAG_EXPLAIN_ONLY);
+	ExecutorEnd(desc);
+	FreeQueryDesc(desc);
+}
+
+/* What only planner and executor refuse, and constants that cannot be computed, are told at creation too. */
 void
 wms_face_plan_query(const Query *query, const char *text)
 {
@@ -147,7 +160,7 @@ wms_face_plan_query(const Query *query, const char *text)
 
 	push_callback(&callback, text);
 	foreach(lc, QueryRewrite(copyObject(unconstify(Query *, query))))
-		(void) pg_plan_query(lfirst_node(Query, lc), text, 0, NULL);
+		start_executor(pg_plan_query(lfirst_node(Query, lc), text, 0, NULL), text);
 	error_context_stack = callback.previous;
 }
 

@@ -104,7 +104,7 @@ wms_sql_explain_query(PG_FUNCTION_ARGS)
 	InitMaterializedSRF(fcinfo, MAT_SRF_USE_EXPECTED_DESC);
 	for (int i = 0; i < (int) lengthof(modes); i++)
 	{
-		WmsOptions	options = {.mode = modes[i].mode,.delay_us = -1,.owner = GetUserId(),
+		WmsOptions	options = {.mode = modes[i].mode,.delay_us = -1,
 		.force_kept = wms_force_kept_arguments,.text = definition};
 		WmsRefusal *refusal = NULL;
 		WmsStreamPlan *plan = wms_face_analyze(query, &options, &refusal);
@@ -146,7 +146,7 @@ wms_sql_explain_stream(PG_FUNCTION_ARGS)
 	ReturnSetInfo *rsinfo = (ReturnSetInfo *) fcinfo->resultinfo;
 	WmsStreamDef *def = hold_stream(PG_GETARG_OID(0));
 	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.refines = def->refined,.delay_us = def->delay_us,
-	.retract = def->on_change == WMS_CHANGE_RETRACT,.owner = def->owner,.result = def->stream,.force_kept = wms_force_kept_arguments};
+	.retract = def->on_change == WMS_CHANGE_RETRACT,.result = def->stream,.force_kept = wms_force_kept_arguments};
 	WmsRefusal *refusal = NULL;
 	WmsStreamPlan *plan;
 	WmsFaceOwner scope;
