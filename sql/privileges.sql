@@ -174,6 +174,26 @@ SELECT wmstream.resync('theirs');
 \echo :SQLSTATE
 SELECT wmstream.drop_stream('theirs', true);
 
+-- A stream that may not read any more what it reads is not in the way of the stream below.
+CREATE TABLE lowest (ts timestamptz);
+SELECT wmstream.create_stream('lower_one', 'SELECT lower(w) AS hour, count(*) AS n FROM lowest, wmstream.window(ts, ''1 hour'') AS w WHERE wmstream.watermark(ts, ''0'') GROUP BY w');
+GRANT SELECT ON lower_one TO regress_owner;
+SET ROLE regress_owner;
+SELECT wmstream.create_stream('upper_one', 'SELECT n FROM lower_one');
+RESET ROLE;
+SELECT wmstream.alter_stream('lower_one', 'allowed_lateness', '1 hour');
+SELECT wmstream.pause('upper_one');
+REVOKE SELECT ON lower_one FROM regress_owner;
+SELECT wmstream.alter_stream('lower_one', 'allowed_lateness', '1 hour');
+SELECT wmstream.resync('lower_one');
+GRANT SELECT ON lower_one TO regress_owner;
+SELECT wmstream.resume('upper_one');
+INSERT INTO lowest VALUES ('2024-01-01 10:00+00'), ('2024-01-01 12:00+00');
+SELECT oracle.status('upper_one');
+SELECT reason FROM wmstream.streams WHERE stream = 'upper_one'::regclass;
+DROP TABLE lowest CASCADE;
+DROP TABLE lower_one, upper_one CASCADE;
+
 -- Functions and aggregates that the owner may not call, be their state kept or their arguments.
 CREATE TABLE counted (ts timestamptz, v int);
 GRANT SELECT ON counted TO regress_owner;

@@ -202,23 +202,43 @@ wms_face_plan(const WmsStreamDef *def)
 	return plan;
 }
 
-/* As a stream source, not as a static table; a stream whose definition is refused by now reads nothing. */
-static bool
-reads_as_stream(const WmsStreamDef *reader, Oid relid)
+typedef struct Reader
 {
-	WmsOptions	options = {.mode = reader->output_mode,.lateness_us = reader->lateness_us,.delay_us = reader->delay_us,
-	.result = reader->stream};
-	WmsRefusal *refusal = NULL;
+	const WmsStreamDef *def;
 	WmsStreamPlan *plan;
+} Reader;
+
+static void
+plan_reader(void *arg)
+{
+	Reader	   *reader = arg;
+	const WmsStreamDef *def = reader->def;
+	WmsOptions	options = {.mode = def->output_mode,.lateness_us = def->lateness_us,.delay_us = def->delay_us,.result = def->stream};
+	WmsRefusal *refusal = NULL;
 	WmsFaceOwner scope;
 
-	if (!wms_is_part_of(relid, wms_definition_reads(reader->view)))
-		return false;
-	wms_face_become_owner(reader, &scope);
-	plan = wms_analyze_view(reader->view, &options, &refusal);
+	wms_face_become_owner(def, &scope);
+	reader->plan = wms_analyze_view(def->view, &options, &refusal);
 	wms_face_leave_owner(&scope);
-	for (int i = 0; plan && i < plan->nsources; i++)
-		if (wms_is_part_of(relid, list_make1_oid(plan->sources[i].relid)))
+}
+
+/*
+ * As a stream source, not as a static table; a stream whose definition is refused by now, or whose owner may not read it any more, reads
+ * nothing: that must not be in the way of who owns the other one.
+ */
+static bool
+reads_as_stream(const WmsStreamDef *def, Oid relid)
+{
+	Reader		reader = {def, NULL};
+	ErrorData  *edata;
+
+	if (!wms_is_part_of(relid, wms_definition_reads(def->view)))
+		return false;
+	edata = wms_in_subtransaction(plan_reader, &reader, true);
+	if (edata && edata->sqlerrcode != ERRCODE_INSUFFICIENT_PRIVILEGE)
+		ReThrowError(edata);
+	for (int i = 0; reader.plan && i < reader.plan->nsources; i++)
+		if (wms_is_part_of(relid, list_make1_oid(reader.plan->sources[i].relid)))
 			return true;
 	return false;
 }
