@@ -108,6 +108,10 @@ ALTER TABLE bad_late ALTER row_data TYPE jsonb, ADD more int NOT NULL;
 SELECT wmstream.create_stream('no', 'SELECT id FROM clicks', late_table => 'bad_late');
 \echo :SQLSTATE
 ALTER TABLE bad_late ALTER more SET DEFAULT 7;
+CREATE RULE none AS ON INSERT TO bad_late DO INSTEAD NOTHING;
+SELECT wmstream.create_stream('no', 'SELECT id FROM clicks', late_table => 'bad_late');
+\echo :SQLSTATE
+DROP RULE none ON bad_late;
 SELECT wmstream.create_stream('yes', 'SELECT id FROM clicks WHERE wmstream.watermark(ts, ''0'')', late_table => 'bad_late');
 INSERT INTO clicks (page) VALUES ('without time');
 SELECT wmstream.wait('yes');

@@ -207,6 +207,12 @@ SELECT wmstream.create_stream('a_view', :'query');
 CREATE UNLOGGED TABLE loose (LIKE s);
 SELECT wmstream.create_stream('loose', :'query');
 \echo :SQLSTATE
+CREATE TABLE ruled (LIKE s);
+CREATE TABLE elsewhere (LIKE s);
+CREATE RULE aside AS ON INSERT TO ruled DO INSTEAD INSERT INTO elsewhere VALUES (NEW.*);
+SELECT wmstream.create_stream('ruled', :'query');
+\echo :SQLSTATE
+DROP TABLE ruled, elsewhere;
 CREATE TEMP TABLE passing (LIKE s);
 SELECT wmstream.create_stream('pg_temp.passing', :'query');
 \echo :SQLSTATE

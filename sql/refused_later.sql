@@ -65,6 +65,17 @@ SELECT wmstream.resume('other');
 SELECT wmstream.wait('other');
 SELECT k FROM other ORDER BY ts;
 
+-- rules that make other commands of what is written, even a single other one
+CREATE TABLE elsewhere (LIKE other);
+CREATE RULE there AS ON INSERT TO other DO INSTEAD INSERT INTO elsewhere VALUES (NEW.*);
+INSERT INTO events VALUES (12, 'rule', now());
+SELECT oracle.status('copy'), oracle.status('other');
+TABLE told;
+DROP RULE there ON other;
+SELECT wmstream.resume('other');
+SELECT wmstream.wait('other');
+SELECT (SELECT count(*) FROM other WHERE k = 'rule') AS there, count(*) AS elsewhere FROM elsewhere;
+
 -- a result that is none any more
 ALTER TABLE other SET UNLOGGED;
 INSERT INTO events VALUES (8, 'unlogged result', now());

@@ -145,7 +145,7 @@ wms_query_parse(const char *sql, QueryEnvironment *env)
 	if (list_length(raw) != 1)
 		elog(ERROR, "expected one statement: %s", sql);
 	queries = pg_analyze_and_rewrite_fixedparams(linitial_node(RawStmt, raw), sql, NULL, 0, env);
-	if (list_length(queries) != 1)
+	if (list_length(queries) != 1 || linitial_node(Query, queries)->querySource != QSRC_ORIGINAL)
 		ereport(ERROR,
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("a table that a stream writes cannot have rewrite rules"),

@@ -235,6 +235,8 @@ check_late_table(Oid relid, Oid stream)
 		late_table_misfit(rel, "It is not a table.");
 	if (rel->rd_rel->relpersistence != RELPERSISTENCE_PERMANENT)
 		late_table_misfit(rel, "It is temporary or unlogged.");
+	if (rel->rd_rules)
+		late_table_misfit(rel, "It has rewrite rules.");
 	check_late_columns(rel);
 	table_close(rel, NoLock);
 }

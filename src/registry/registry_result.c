@@ -88,6 +88,20 @@ refuse_existing(const WmsTarget *target, const char *what)
 			 errhint("Name an ordinary or partitioned table, or one that does not exist yet.")));
 }
 
+/* A rule makes other commands of those that we write. */
+static void
+check_no_rules(const WmsTarget *target)
+{
+	Relation	rel = table_open(target->relid, NoLock);
+
+	if (rel->rd_rules)
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("\"%s\" cannot be the result of a stream: it has rewrite rules", target->name),
+				 errhint("Use triggers instead of the rules, or name a table that does not exist yet.")));
+	table_close(rel, NoLock);
+}
+
 /* Rows of a stream must be as durable as its state, and must be found where they were put. */
 static void
 check_kind(const WmsTarget *target)
@@ -104,6 +118,7 @@ check_kind(const WmsTarget *target)
 		refuse_existing(target, "an unlogged table, which a crash empties");
 	if (kind == RELKIND_RELATION && find_inheritance_children(target->relid, NoLock) != NIL)
 		refuse_existing(target, "the parent of an inheritance tree");
+	check_no_rules(target);
 }
 
 void
