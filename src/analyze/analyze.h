@@ -54,6 +54,7 @@ typedef struct WmsSourcePlan
 	bool		bounded;		/* has a delay that is not NULL */
 	int64		delay_us;
 	List	   *columns_used;	/* attribute numbers of relid that the definition reads */
+	List	   *columns_passed; /* those that it has out of below as they are, and names itself: views may have been made to show them */
 } WmsSourcePlan;
 
 typedef enum WmsOpKind

@@ -131,6 +131,8 @@ extern void wms_an_write_out_windows(Analysis *a, Query *query);
 extern void wms_an_check_sublinks(Analysis *a, Query *query);
 
 /* analyze_place.c */
+extern void wms_an_mark_own(Query *query);
+extern bool wms_an_is_own(const Query *query);
 extern void wms_an_mark_places(Analysis *a, Query *query, const char *text);
 extern void wms_an_note_place(Analysis *a, const void *node, int location);
 extern bool wms_an_is_noted(const Analysis *a, const void *node);

@@ -8,6 +8,7 @@
  *
  * - A query bears its place, its first expression, in stmt_location: that survives every copy, and is taken away again
  *   before the plan leaves the room.  All queries of a view have the place where the user's text names the view.
+ * - A query of the definition's own, as against one of a view, bears a mark in stmt_len, likewise.
  * - An entry of FROM is known by its eref, which the mutators of trees leave alone; what copies entries hands the places on, or
  *   happens when they are not asked for any more.  A row set that takes an entry's place remembers it (AnSet.location).
  * - An expression that was folded may have become the body of a function, with positions in that: its place is noted before.
@@ -24,6 +25,8 @@
 
 #include "analyze/analyze_internal.h"
 
+#define OWN_QUERY (-2)			/* in stmt_len */
+
 typedef struct AnPlace
 {
 	const void *node;
@@ -35,6 +38,33 @@ typedef struct Marking
 	Analysis   *a;
 	List	   *links;			/* SubLink *, of the parser's tree, at any depth */
 } Marking;
+
+/* ---------------------------------------------------------------- whose queries they are */
+
+static bool
+own_walker(Node *node, void *arg)
+{
+	if (node == NULL)
+		return false;
+	if (!IsA(node, Query))
+		return expression_tree_walker(node, own_walker, arg);
+	((Query *) node)->stmt_len = OWN_QUERY;
+	return query_tree_walker((Query *) node, own_walker, arg, 0);
+}
+
+/* To be called before views stand in the query. */
+void
+wms_an_mark_own(Query *query)
+{
+	own_walker((Node *) query, NULL);
+}
+
+/* Did the definition's owner write it?  Then what it names of the entries of its FROM was named with the owner's privileges. */
+bool
+wms_an_is_own(const Query *query)
+{
+	return query->stmt_len == OWN_QUERY;
+}
 
 /* ---------------------------------------------------------------- notes */
 
@@ -421,6 +451,7 @@ forget_walker(Node *node, void *arg)
 	if (!IsA(node, Query))
 		return expression_tree_walker(node, forget_walker, arg);
 	((Query *) node)->stmt_location = -1;
+	((Query *) node)->stmt_len = 0;
 	return query_tree_walker((Query *) node, forget_walker, arg, 0);
 }
 

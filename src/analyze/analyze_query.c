@@ -142,6 +142,7 @@ rewritten(Query *query)
 
 	query = copyObject(query);
 	AcquireRewriteLocks(query, true, false);
+	wms_an_mark_own(query);
 	result = QueryRewrite(query);
 	if (list_length(result) != 1)
 		elog(ERROR, "a definition was rewritten to %d queries", list_length(result));
@@ -226,9 +227,9 @@ check_aggregate(Oid aggregate, bool moving)
 static bool
 privileges_walker(Node *node, void *arg)
 {
-	if (node == NULL)
 	Analysis   *a = arg;
 
+	if (node == NULL)
 		return false;
 	if (IsA(node, Query))
 	{

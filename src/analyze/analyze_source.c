@@ -440,6 +440,63 @@ trace_table(Analysis *a, Query *query, Node *expr, WmsSourcePlan **source, Node 
 	return trace_to_entry(a, query, (Node *) inner, rtindex, source, where);
 }
 
+static AttrNumber passed_column(const Query *query, AttrNumber resno);
+
+/* Of a UNION ALL: a row comes out of any of the branches. */
+static AttrNumber
+passed_by_all(const Query *query, AttrNumber resno)
+{
+	Bitmapset  *branches = wms_an_used_rtes(query);
+	int			i = bms_next_member(branches, -1);
+	AttrNumber	column = passed_column(rt_fetch(i, query->rtable)->subquery, resno);
+
+	while ((i = bms_next_member(branches, i)) >= 0)
+		if (passed_column(rt_fetch(i, query->rtable)->subquery, resno) != column)
+			return InvalidAttrNumber;
+	return column;
+}
+
+/* The column of the source's table that a query below watermark() gives, as it is, as one of its own; 0: none. */
+static AttrNumber
+passed_column(const Query *query, AttrNumber resno)
+{
+	TargetEntry *tle = get_tle_by_resno(query->targetList, resno);
+	Var		   *var = tle && IsA(tle->expr, Var) ? (Var *) tle->expr : NULL;
+	RangeTblEntry *rte;
+
+	if (query->setOperations)
+		return passed_by_all(query, resno);
+	if (var == NULL || var->varattno <= 0 || var->varlevelsup > 0)
+		return InvalidAttrNumber;
+	rte = rt_fetch(var->varno, query->rtable);
+	if (rte->rtekind == RTE_SUBQUERY)
+		return passed_column(rte->subquery, var->varattno);
+	return rte->rtekind == RTE_NAMEDTUPLESTORE ? var->varattno : InvalidAttrNumber;
+}
+
+/*
+ * The columns of the table that the owner has through a subquery: what the level names of it, which the owner wrote, was checked to be readable.
+ * Through a level of a view nothing can be said to come: it is the view's owner who may read what that names, and may hide some rows.
+ */
+static void
+note_passed(WmsSourcePlan *source, Query *query, int rtindex, FuncExpr *call)
+{
+	ColumnsContext context = {rtindex, 0, list_length(rt_fetch(rtindex, query->rtable)->subquery->targetList), NULL, NULL};
+	int			attno = -1;
+
+	if (!wms_an_is_own(query))
+		return;
+	query_tree_walker(query, columns_walker, &context, QTW_IGNORE_JOINALIASES);
+	columns_walker((Node *) call, &context);
+	while ((attno = bms_next_member(context.columns, attno)) >= 0)
+	{
+		AttrNumber	column = passed_column(rt_fetch(rtindex, query->rtable)->subquery, attno);
+
+		if (column != InvalidAttrNumber)
+			source->columns_passed = list_append_unique_int(source->columns_passed, column);
+	}
+}
+
 static WmsSourcePlan *
 source_of_subquery(Analysis *a, Query *query, int rtindex, FuncExpr *call)
 {
@@ -461,6 +518,7 @@ source_of_subquery(Analysis *a, Query *query, int rtindex, FuncExpr *call)
 	trace_table(a, rte->subquery, linitial(call->args), &source, (Node *) call);
 	if (a->refusal)
 		return NULL;
+	note_passed(source, query, rtindex, call);
 	wms_an_subquery_rows(a, rte->subquery);
 	ord = wms_an_carry(a, rte->subquery, AN_ORD);
 	source->below = rte->subquery;

@@ -17,6 +17,7 @@
 #include "datatype/timestamp.h"
 #include "lib/ilist.h"
 #include "lib/stringinfo.h"
+#include "nodes/bitmapset.h"
 #include "nodes/parsenodes.h"
 #include "nodes/plannodes.h"
 #include "tcop/dest.h"
@@ -192,6 +193,11 @@ extern bool wms_preloaded;
 
 /* wmstream.c: what the server calls when it loads the library; declared by its own headers from 16 on. */
 extern PGDLLEXPORT void _PG_init(void);
+
+/* ---------------------------------------------------------------- privileges: base_privilege.c */
+
+/* Of the first natts columns of a table, by number, those that the current user may read by statements of its own. */
+extern Bitmapset *wms_readable_columns(Oid relid, int natts);
 
 /* ---------------------------------------------------------------- settings: base_settings.c */
 

@@ -74,6 +74,8 @@ typedef struct FlowSource
 	WmsFlow    *flow;
 	WmsSourcePlan *plan;
 	TupleDesc	table_desc;		/* the table's, with missing values */
+	Bitmapset  *readable;		/* columns of it that the owner may read by itself, */
+	Bitmapset  *shown;			/* and those that it may of a row that has come through the views below watermark() */
 	WmsRowSet  *raw;
 	WmsRowSet  *in;
 	WmsQuery   *below;			/* NULL: the table itself */

@@ -41,9 +41,14 @@ wms_flow_source_prepare(WmsFlow *flow, FlowSource *source)
 {
 	WmsSourcePlan *plan = source->plan;
 	Relation	rel = table_open(plan->relid, AccessShareLock);
+	ListCell   *lc;
 
 	source->table_desc = CreateTupleDescCopyConstr(RelationGetDescr(rel));
 	table_close(rel, NoLock);
+	source->readable = wms_readable_columns(plan->relid, source->table_desc->natts);
+	source->shown = bms_copy(source->readable);
+	foreach(lc, plan->columns_passed)
+		source->shown = bms_add_member(source->shown, lfirst_int(lc));
 	source->in_slot = MakeSingleTupleTableSlot(plan->in_desc, &TTSOpsVirtual);
 	if (plan->event_time)
 		source->time = ExecInitExpr((Expr *) expression_planner((Expr *) copyObject(plan->event_time)), NULL);
@@ -79,11 +84,18 @@ number_row(WmsFlow *flow, FlowSource *source, HeapTuple tuple)
 	return flow->first_ord + flow->nrows++;
 }
 
+/* Where a row failed before it had a time, the views that it had to come through may not have let it: then only what may be read of any row. */
+static const Bitmapset *
+columns_shown(const FlowSource *source, const FlowRow *row, WmsReason reason)
+{
+	return reason == WMS_REASON_ERROR && !WmsTimeIsFinite(row->time) ? source->readable : source->shown;
+}
+
 void
 wms_flow_put_aside(WmsFlow *flow, FlowRow *row, WmsReason reason, const char *error)
 {
 	static const WmsCounter counters[] = {WMS_COUNT_LATE, WMS_COUNT_NO_TIME, WMS_COUNT_FUTURE, WMS_COUNT_ERROR};
-	WmsSourcePlan *plan = flow->sources[row->source].plan;
+	FlowSource *source = &flow->sources[row->source];
 	MemoryContext old;
 
 	if (flow->trying)
@@ -92,8 +104,8 @@ wms_flow_put_aside(WmsFlow *flow, FlowRow *row, WmsReason reason, const char *er
 	if (flow->late == NULL)
 		return;
 	old = MemoryContextSwitchTo(flow->batch);
-	wms_late_put(flow->late, plan->relid, flow->sources[row->source].table_desc, row->tuple, WmsTimeIsFinite(row->time), row->time,
-				 flow->old_watermark, reason, error);
+	wms_late_put(flow->late, source->plan->relid, source->table_desc, columns_shown(source, row, reason), row->tuple,
+				 WmsTimeIsFinite(row->time), row->time, flow->old_watermark, reason, error);
 	MemoryContextSwitchTo(old);
 }
 

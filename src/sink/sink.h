@@ -49,8 +49,12 @@ typedef enum WmsReason
 
 typedef struct WmsLateSink WmsLateSink;
 extern WmsLateSink *wms_late_open(const WmsStreamDef *def);
-/* Remembers a source row (copied into the batch context). event_time WMS_TIME_MIN..MAX, or has_time false. */
-extern void wms_late_put(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row, bool has_time, WmsTime event_time, WmsTime watermark, WmsReason reason, const char *error);
+/*
+ * Remembers a source row (copied into the batch context), of which these columns are shown. event_time WMS_TIME_MIN..MAX, or has_time false.
+ * desc and columns are the source's, and stay as long as the sink does.
+ */
+extern void wms_late_put(WmsLateSink *late, Oid source, TupleDesc desc, const Bitmapset *columns, HeapTuple row, bool has_time, WmsTime event_time,
+						 WmsTime watermark, WmsReason reason, const char *error);
 extern int64 wms_late_write(WmsLateSink *late);
 /* Takes away what the stream has put there since. */
 extern void wms_late_clear(const WmsStreamDef *def, TimestampTz since);

@@ -3,10 +3,11 @@
  *	  Rows that were put aside, into the late table.
  *
  * Rows are remembered as they come (in the batch context) and written by one INSERT at the end of
- * the batch, in the stream's own transaction, as its owner.  The source row is stored as to_jsonb gives it.
+ * the batch, in the stream's own transaction, as its owner.  The source row is stored as to_jsonb gives it, without the columns that the
+ * owner may not read (which these are is the flow's business), and without the one that we have added to queues.
  * Without a late table nothing is remembered; counting is the flow's business.
  *
- * A row is shown as a record of the columns by which the flow reads it, not as a value of the table's type: nothing keeps the table
+ * A row is shown as a record of columns by which the flow reads it, not as a value of the table's type: nothing keeps the table
  * from being altered while a batch runs, and then the type says of other columns than those that are in the row.
  */
 #include "postgres.h"
@@ -45,8 +46,10 @@ struct WmsLateSink
 /* How rows of a source are shown. */
 typedef struct LateRecord
 {
-	TupleDesc	desc;			/* by which they are read */
-	TupleDesc	record;			/* the same as an anonymous type */
+	TupleDesc	desc;			/* by which they are read, */
+	const Bitmapset *columns;	/* and which of it may be shown */
+	TupleDesc	record;			/* these as an anonymous type */
+	int		   *from;			/* for each column of it the 0-based one of desc */
 } LateRecord;
 
 static const struct
@@ -123,49 +126,70 @@ portable_jsonb(WmsLateSink *late, Datum row)
 	return value;
 }
 
-static TupleDesc
-record_of(WmsLateSink *late, TupleDesc desc)
+static bool
+is_shown(TupleDesc desc, int i, const Bitmapset *columns)
 {
-	LateRecord *record;
+	return !TupleDescAttr(desc, i)->attisdropped && bms_is_member(i + 1, columns) && i + 1 != wms_queue_column(desc);
+}
+
+static LateRecord *
+make_record(TupleDesc desc, const Bitmapset *columns)
+{
+	LateRecord *record = palloc(sizeof(LateRecord));
+	int			n = 0;
+
+	record->desc = desc;
+	record->columns = columns;
+	record->from = palloc(sizeof(int) * Max(desc->natts, 1));
+	for (int i = 0; i < desc->natts; i++)
+		if (is_shown(desc, i, columns))
+			record->from[n++] = i;
+	record->record = CreateTemplateTupleDesc(n);
+	for (int i = 0; i < n; i++)
+		TupleDescCopyEntry(record->record, i + 1, desc, record->from[i] + 1);
+	BlessTupleDesc(record->record);
+	return record;
+}
+
+static LateRecord *
+record_of(WmsLateSink *late, TupleDesc desc, const Bitmapset *columns)
+{
 	MemoryContext old;
 	ListCell   *lc;
 
 	foreach(lc, late->records)
 	{
-		record = lfirst(lc);
-		if (record->desc == desc)
-			return record->record;
+		LateRecord *record = lfirst(lc);
+
+		if (record->desc == desc && record->columns == columns)
+			return record;
 	}
 	old = MemoryContextSwitchTo(GetMemoryChunkContext(late));
-	record = palloc(sizeof(LateRecord));
-	record->desc = desc;
-	record->record = CreateTupleDescCopy(desc);
-	record->record->tdtypeid = RECORDOID;
-	record->record->tdtypmod = -1;
-	BlessTupleDesc(record->record);
-	late->records = lappend(late->records, record);
+	late->records = lappend(late->records, make_record(desc, columns));
 	MemoryContextSwitchTo(old);
-	return record->record;
+	return llast(late->records);
 }
 
 /* The row is formed anew as a record: the bytes in the table are not one. */
 static Datum
-row_as_jsonb(WmsLateSink *late, TupleDesc desc, HeapTuple row)
+row_as_jsonb(WmsLateSink *late, const LateRecord *record, HeapTuple row)
 {
-	Datum	   *values = palloc(sizeof(Datum) * desc->natts);
-	bool	   *isnull = palloc(sizeof(bool) * desc->natts);
-	Datum		value;
+	int			natts = record->desc->natts;
+	int			n = record->record->natts;
+	Datum	   *values = palloc(sizeof(Datum) * (natts + n));
+	bool	   *isnull = palloc(sizeof(bool) * (natts + n));
 
-	heap_deform_tuple(row, desc, values, isnull);
-	value = portable_jsonb(late, HeapTupleGetDatum(heap_form_tuple(record_of(late, desc), values, isnull)));
-	if (wms_queue_column(desc) != InvalidAttrNumber)	/* put back, the row is another transaction's */
-		value = DirectFunctionCall2(jsonb_delete, value, CStringGetTextDatum(WMS_QUEUE_COLUMN));
-	return value;
+	heap_deform_tuple(row, record->desc, values, isnull);
+	for (int i = 0; i < n; i++)
+	{
+		values[natts + i] = values[record->from[i]];
+		isnull[natts + i] = isnull[record->from[i]];
+	}
+	return portable_jsonb(late, HeapTupleGetDatum(heap_form_tuple(record->record, values + natts, isnull + natts)));
 }
 
-/* desc: the source's, which stays as long as the sink does. */
 void
-wms_late_put(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row, bool has_time, WmsTime event_time,
+wms_late_put(WmsLateSink *late, Oid source, TupleDesc desc, const Bitmapset *columns, HeapTuple row, bool has_time, WmsTime event_time,
 			 WmsTime watermark, WmsReason reason, const char *error)
 {
 	Datum		values[LATE_COLUMNS];
@@ -185,7 +209,7 @@ wms_late_put(WmsLateSink *late, Oid source, TupleDesc desc, HeapTuple row, bool 
 	values[5] = error ? CStringGetTextDatum(error) : (Datum) 0;
 	isnull[5] = (error == NULL);
 	values[6] = TimestampTzGetDatum(GetCurrentTimestamp());
-	values[7] = row_as_jsonb(late, desc, row);
+	values[7] = row_as_jsonb(late, record_of(late, desc, columns), row);
 	tuplestore_putvalues(late->set->rows, late->set->desc, values, isnull);
 	MemoryContextSwitchTo(old);
 	MemoryContextReset(late->row);	/* a batch may have millions */

@@ -16,7 +16,6 @@
 #include "fmgr.h"
 #include "mb/pg_wchar.h"
 #include "miscadmin.h"
-#include "utils/acl.h"
 #include "utils/lsyscache.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -51,23 +50,18 @@ append_value(StringInfo text, Form_pg_attribute att, Datum value, bool isnull)
 	appendStringInfoString(text, "...");
 }
 
-/* A column that is shown: one that is there, that is known, and that the stream's owner, who we are, may read. */
-static bool
-shows(const WmsRowShape *shape, int i, bool known, bool reads_all)
-{
-	if (TupleDescAttr(shape->desc, i)->attisdropped || !known)
-		return false;
-	return reads_all || pg_attribute_aclcheck(shape->relid, i + 1, GetUserId(), ACL_SELECT) == ACLCHECK_OK;
-}
-
-/* With the columns' names where some are left out.  only_key: of the others nothing is known, and they stand as NULL. */
+/*
+ * Of the columns that are there those which the stream's owner, who we are, may read, with their names where some are left out.
+ * only_key: of the others nothing is known, and they stand as NULL.
+ */
 static void
 append_row(StringInfo text, const WmsRowShape *shape, HeapTuple tuple, bool only_key)
 {
 	int			natts = shape->desc->natts;
 	Datum	   *values = palloc(sizeof(Datum) * natts);
 	bool	   *isnull = palloc(sizeof(bool) * natts);
-	bool		reads_all = pg_class_aclcheck(shape->relid, GetUserId(), ACL_SELECT) == ACLCHECK_OK;
+	Bitmapset  *readable = wms_readable_columns(shape->relid, natts);
+	bool		named = only_key || bms_num_members(readable) < natts;
 	const char *separator = "(";
 
 	heap_deform_tuple(tuple, shape->desc, values, isnull);
@@ -75,11 +69,11 @@ append_row(StringInfo text, const WmsRowShape *shape, HeapTuple tuple, bool only
 	{
 		Form_pg_attribute att = TupleDescAttr(shape->desc, i);
 
-		if (!shows(shape, i, !only_key || !isnull[i], reads_all))
+		if (att->attisdropped || (only_key && isnull[i]) || !bms_is_member(i + 1, readable))
 			continue;
 		appendStringInfoString(text, separator);
 		separator = ", ";
-		if (only_key || !reads_all)
+		if (named)
 			appendStringInfo(text, "%s=", NameStr(att->attname));
 		append_value(text, att, values[i], isnull[i]);
 	}
