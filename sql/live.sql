@@ -185,5 +185,56 @@ SET ROLE live_reader;
 SELECT count(*) FROM wmstream.live(NULL::running);
 RESET ROLE;
 ALTER TABLE running DISABLE ROW LEVEL SECURITY;
-DROP OWNED BY live_reader;
-DROP ROLE live_reader;
+
+-- Nor have the settings of the session, the role or the database connection: what is shown is what the stream will write.
+CREATE ROLE live_owner;
+CREATE TABLE reading (ts timestamptz, k text, f float8, b bytea);
+CREATE TABLE label (k text, said text);
+INSERT INTO label VALUES ('nulls', 'It''s 5 o''clock IST');
+ALTER TABLE label ENABLE ROW LEVEL SECURITY;
+CREATE POLICY all_of_it ON label TO live_owner USING (true);
+CREATE FUNCTION said(text) RETURNS text LANGUAGE plpgsql STABLE AS $$ BEGIN RETURN $1 || 'a\\b' || (SELECT count(*) FROM (VALUES (NULL::int)) v(x) WHERE x = NULL); END $$;
+GRANT SELECT ON reading, label TO live_owner;
+CREATE TABLE written (hour timestamptz, f text, b text, words tsvector, list text[], name text, said text, abbreviated timestamptz, x text, label text);
+ALTER TABLE written OWNER TO live_owner;
+SELECT wmstream.create_stream('written', $$
+  SELECT lower(w) AS hour, sum(f)::text AS f, string_agg(b, '')::text AS b, to_tsvector(max(r.k)) AS words, ('{' || max(NULLIF(r.k, 'nulls')) || ',NULL}')::text[] AS list,
+    quote_ident(max(r.k)) AS name, public.said(max(r.k)) AS said, ('2024-01-01 05:00 ' || max('IST'))::timestamptz AS abbreviated,
+    xmlelement(name x, max(b::text)::bytea)::text AS x, (SELECT max(l.said) FROM label l WHERE l.k = max(r.k)) AS label
+  FROM reading r, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0') GROUP BY w
+$$);
+INSERT INTO reading VALUES ('2024-01-01 10:00+00', 'nulls', 0.1, '\x0102ff'), ('2024-01-01 10:00+00', 'null', 0.2, '\x5c');
+SELECT wmstream.wait('written');
+GRANT SELECT ON written TO live_reader;
+BEGIN;
+SET LOCAL SESSION AUTHORIZATION live_reader;
+SET LOCAL extra_float_digits = -10;
+SET LOCAL bytea_output = escape;
+SET LOCAL default_text_search_config = simple;
+SET LOCAL array_nulls = off;
+SET LOCAL quote_all_identifiers = on;
+SET LOCAL escape_string_warning = off;
+SET LOCAL standard_conforming_strings = off;
+SET LOCAL backslash_quote = off;
+SET LOCAL transform_null_equals = on;
+SET LOCAL timezone_abbreviations = 'India';
+SET LOCAL xmlbinary = hex;
+SET LOCAL xmloption = document;
+SET LOCAL row_security = off;
+CREATE TEMP TABLE shown AS SELECT * FROM wmstream.live(NULL::written);
+COMMIT;
+-- what a role has
+ALTER ROLE live_reader LOGIN;
+ALTER ROLE live_reader SET extra_float_digits = -10;
+ALTER ROLE live_reader SET bytea_output = escape;
+SELECT current_user AS me \gset
+CREATE TABLE kept AS TABLE shown;
+\c - live_reader
+SELECT f, b, name FROM wmstream.live(NULL::written);
+\c - :me
+INSERT INTO reading VALUES ('2024-01-01 12:00+00');
+SELECT wmstream.wait('written');
+SELECT f, b, words, list, name, said, abbreviated AT TIME ZONE 'UTC' AS abbreviated, x, label FROM written;
+SELECT * FROM oracle.differences('TABLE written', 'TABLE kept');
+DROP OWNED BY live_reader, live_owner CASCADE;
+DROP ROLE live_reader, live_owner;

@@ -9,6 +9,7 @@
  *                  new generation before the process is registered, attached by the process
  *                  itself, released in its exit hook, stale claims collected by age)
  * shared_stats.c   stream slots and their figures
+ * shared_values.c  settings by which values are read and written
  * shared_creation.c  lock between create_stream and a worker without streams
  * shared_wake.c    what a transaction does to workers when it ends: waking, and lifting its bars
  *
@@ -28,6 +29,8 @@
 #include "utils/dsa.h"
 
 #define WMS_ERROR_LEN 512
+
+#define WMS_VALUES_LEN 512
 
 #define WMS_FIGURE_OPS 32		/* operators with figures; those of a stream beyond that are not shown */
 
@@ -141,6 +144,8 @@ typedef struct WmsSharedWorker
 	Oid			ended_database; /* whose process in this place has last ended by itself; InvalidOid: none */
 	Oid			ended_stream;
 	bool		ended_in_error; /* else it left, with nothing more to do */
+	bool		values_known;
+	char		values[WMS_VALUES_LEN]; /* of settings, one after the other: shared_values.c */
 	pg_atomic_uint64 registry_changes;	/* bumped at commit of every change of the registry */
 	pg_atomic_uint64 read_upto; /* how far the worker has read WAL; written by itself */
 } WmsSharedWorker;
@@ -224,6 +229,11 @@ extern void wms_bar_lift(Oid database);
 extern void wms_bar_until_end(Oid database);	/* until our transaction ends */
 /* Processes of a database read the registry again. */
 extern void wms_registry_changed(Oid database);
+
+/* ---- shared_values.c: settings by which values are read and written */
+extern void wms_values_tell(WmsSharedWorker *worker);	/* the worker itself, in its slot */
+/* Ours become those of the database's worker, until the nest level of settings ends that the caller has begun. */
+extern void wms_values_adopt(void);
 
 /* ---- shared_creation.c: a database without streams loses its slot, but not while one is being created */
 extern void wms_creation_lock_share(void);	/* until the end of the transaction */

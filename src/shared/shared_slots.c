@@ -55,6 +55,7 @@ free_slot(WmsSharedWorker *worker)
 	worker->proc = NULL;
 	worker->pid = 0;
 	worker->stop = false;
+	worker->values_known = false;
 }
 
 static void

@@ -37,7 +37,7 @@ typedef struct WmsFaceOwner		/* what to go back to */
 	int			guc_level;
 } WmsFaceOwner;
 
-/* From one to the other, the stream's code runs as it does in the worker: its owner's role and settings. */
+/* From one to the other, the stream's code runs as it does in the worker: with its owner's role, its own settings and the worker's. */
 extern void wms_face_become_owner(const WmsStreamDef *def, WmsFaceOwner *scope);
 extern void wms_face_leave_owner(const WmsFaceOwner *scope);
 

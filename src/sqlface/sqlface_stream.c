@@ -122,6 +122,7 @@ wms_face_become_owner(const WmsStreamDef *def, WmsFaceOwner *scope)
 	set_local("TimeZone", def->timezone);
 	set_local("DateStyle", def->datestyle);
 	set_local("IntervalStyle", def->intervalstyle);
+	wms_values_adopt();
 	GetUserIdAndSecContext(&scope->user, &scope->context);
 	SetUserIdAndSecContext(def->owner, scope->context | SECURITY_LOCAL_USERID_CHANGE | SECURITY_RESTRICTED_OPERATION);
 }

@@ -88,6 +88,14 @@ attach(Datum arg)
 	BackgroundWorkerInitializeConnectionByOid(database, InvalidOid, 0);
 }
 
+/* What others go by, who run our streams' code. */
+static void
+tell_values(void)
+{
+	if (!OidIsValid(wms_follows))
+		wms_values_tell(my_slot);
+}
+
 static void
 set_up(void)
 {
@@ -101,6 +109,7 @@ set_up(void)
 	pin_setting("default_transaction_isolation", "read committed");
 	pin_setting("default_transaction_read_only", "off");
 	pin_setting("row_security", "on");
+	tell_values();
 	replorigin_session_origin = DoNotReplicateId;
 	pgstat_report_appname(OidIsValid(wms_follows) ? "wmstream follower" : "wmstream worker");
 }
@@ -115,6 +124,7 @@ check_signals(void)
 	{
 		ConfigReloadPending = false;
 		ProcessConfigFile(PGC_SIGHUP);
+		tell_values();
 		wms_runners_retry();
 	}
 	if (wms_worker_should_stop())

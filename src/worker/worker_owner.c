@@ -5,7 +5,7 @@
  * Expressions, aggregates, triggers and constraints of a stream are its owner's code.  It must do no more than the owner could,
  * and nothing of it may reach the next stream's transaction:
  *
- *   settings    a nest level of our own; rolled back whatever the code has set
+ *   settings    a nest level of our own; rolled back whatever the code has set.  In it those of the stream, and in a follower the worker's
  *   constraints made immediate first, for a deferred trigger would run at COMMIT, as ourselves; what the code has deferred
  *               all the same is run before we are ourselves again
  *   role        SetUserIdAndSecContext with a security-restricted context: no SET ROLE, no temporary tables, no
@@ -54,6 +54,8 @@ wms_become_owner(const WmsStreamDef *def, WmsOwnerScope *scope)
 	set_local("TimeZone", def->timezone);
 	set_local("DateStyle", def->datestyle);
 	set_local("IntervalStyle", def->intervalstyle);
+	if (OidIsValid(wms_follows))
+		wms_values_adopt();
 	set_local("lock_timeout", psprintf("%dms", wms_lock_timeout));
 	constraints_immediate();
 	GetUserIdAndSecContext(&scope->user, &scope->context);

@@ -271,6 +271,28 @@ like($node->safe_psql($db, q{SELECT reason FROM wmstream.streams WHERE stream = 
 new_worker($node, $db, $pid, '... after another worker has come');
 consumes($node, $db, 'alice_hourly', '... in which others go on');
 
+# ---- what values look like is the worker's business, for readers of open windows too: not their database's by now, nor their client's
+
+$node->safe_psql($db, 'CREATE TABLE figures (ts timestamptz, f float8, b bytea)');
+$node->safe_psql($db, q{SELECT wmstream.create_stream('looks', $$ SELECT lower(w) AS hour, sum(f)::text AS f, string_agg(b, '')::text AS b
+	FROM figures, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0') GROUP BY w $$)});
+$node->safe_psql($db, q{INSERT INTO figures VALUES ('2024-01-01 10:00+00', 0.1, '\x01'), ('2024-01-01 10:00+00', 0.2, '\x02')});
+consumes($node, $db, 'looks', 'a stream of figures');
+my $open = 'SELECT f, b FROM wmstream.live(NULL::looks) ORDER BY hour LIMIT 1';
+$node->safe_psql($db, "ALTER DATABASE $db SET bytea_output = escape");
+{
+	local $ENV{PGOPTIONS} = '-c extra_float_digits=-10';
+
+	is_sql($node, $db, $open, '0.30000000000000004|\x0102', 'shown as the worker would write it');
+}
+$node->append_conf('postgresql.conf', 'extra_float_digits = 0');
+$node->reload;
+polls($node, $db, "SELECT (SELECT f FROM ($open) o) = '0.3'", 'after the configuration was read again, as the worker writes then');
+is_sql($node, $db, $open, '0.3|\x0102', '... the rest as before');
+$node->safe_psql($db, q{INSERT INTO figures VALUES ('2024-01-01 12:00+00')});
+consumes($node, $db, 'looks', '... and the window closes');
+is_sql($node, $db, 'SELECT f, b FROM looks', '0.3|\x0102', '... into what was shown');
+
 never_crashed($node);
 $node->stop('immediate');
 done_testing();
