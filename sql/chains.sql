@@ -49,6 +49,39 @@ SELECT wmstream.wait('of_noted');
 TABLE of_noted;
 DROP TRIGGER note ON hourly;
 
+-- A result and a late table become parts of tables that others read, at once or over a table in between: what is written from then on is read, each row once.
+CREATE TABLE sale (ts timestamptz);
+SELECT wmstream.create_stream(name, $$SELECT lower(w) AS hour, count(*) AS n FROM sale, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0') GROUP BY w$$,
+  late_table => name || '_late') FROM unnest(ARRAY['sold', 'sold_too']) AS name;
+CREATE TABLE all_sold (LIKE sold) PARTITION BY RANGE (hour);
+CREATE TABLE some_sold (LIKE sold) PARTITION BY RANGE (hour);
+CREATE TABLE all_late (LIKE sold_late) PARTITION BY LIST (reason);
+SELECT wmstream.create_stream('of_sold', 'SELECT hour, n FROM all_sold');
+SELECT wmstream.create_stream('of_all_late', 'SELECT row_data FROM all_late');
+INSERT INTO sale VALUES ('2024-01-01 00:30+00'), ('2024-01-01 01:00+00'), ('2024-01-01 00:40+00');
+SELECT wmstream.wait(name) FROM unnest(ARRAY['sold', 'sold_too', 'of_sold', 'of_all_late']) AS name;
+SELECT (SELECT count(*) FROM sold) AS sold, (SELECT count(*) FROM sold_too) AS sold_too, (SELECT count(*) FROM sold_late) AS late,
+  (SELECT count(*) FROM of_sold) AS read, (SELECT count(*) FROM of_all_late) AS late_read;
+ALTER TABLE all_sold ATTACH PARTITION sold FOR VALUES FROM ('2024-01-01 00:00+00') TO ('2024-01-02 00:00+00');
+ALTER TABLE some_sold ATTACH PARTITION sold_too FOR VALUES FROM ('2024-01-01 00:00+00') TO ('2024-03-01 00:00+00');
+ALTER TABLE all_late ATTACH PARTITION sold_late DEFAULT;
+INSERT INTO sale SELECT timestamptz '2024-01-01 01:00+00' + i * interval '1 hour' FROM generate_series(1, 5) i;
+SELECT wmstream.wait(name) FROM unnest(ARRAY['sold', 'sold_too']) AS name;
+INSERT INTO sale VALUES ('2024-01-01 02:30+00');
+SELECT wmstream.wait('of_sold');
+SELECT wmstream.wait('of_all_late');
+SELECT * FROM oracle.differences('TABLE of_sold', $$SELECT * FROM sold WHERE hour > '2024-01-01 00:00+00'$$);
+SELECT * FROM oracle.differences('TABLE of_all_late', 'SELECT row_data FROM sold_late');
+SELECT count(*), (SELECT count(*) FROM of_all_late) AS late FROM of_sold;
+ALTER TABLE all_sold DETACH PARTITION sold;
+DELETE FROM sold_too;
+ALTER TABLE all_sold ATTACH PARTITION some_sold FOR VALUES FROM ('2024-01-01 00:00+00') TO ('2024-03-01 00:00+00');
+INSERT INTO sale SELECT timestamptz '2024-01-01 06:00+00' + i * interval '1 hour' FROM generate_series(1, 5) i;
+SELECT wmstream.wait('of_sold');
+SELECT wmstream.wait('sold');
+SELECT * FROM oracle.differences('TABLE of_sold', $$SELECT * FROM sold WHERE hour > '2024-01-01 00:00+00'$$);
+SELECT count(*) FROM of_sold;
+
 -- Results whose rows change are read with on_change => 'retract' only.
 SELECT wmstream.create_stream('up', 'SELECT lower(w) AS hour, region, sum(amount) AS total FROM orders, wmstream.window(ts, ''1 hour'') AS w WHERE wmstream.watermark(ts, ''10 minutes'') GROUP BY w, region', output_mode => 'update');
 SELECT wmstream.create_stream('over_up', 'SELECT * FROM up');

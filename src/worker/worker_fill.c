@@ -187,8 +187,8 @@ make_flow(WmsRunner *runner)
 	wms_become_owner(runner->def, &scope);
 	wms_runner_make_flow(runner, wms_flow_lock_sources);
 	begin_figures(runner);
+	wait_for_writers(runner);	/* by the scope's lock_timeout: the sources are locked */
 	wms_leave_owner(&scope);
-	wait_for_writers(runner);
 	PopActiveSnapshot();
 	CommitTransactionCommand();
 }

@@ -179,6 +179,27 @@ polls($node, $db, $follower, 'drop: the follower goes', '0');
 write_rows(1);
 has_all('bystander', 'drop');
 
+# ---- one that is filled from what another one's follower writes into its late table: that does not know yet that somebody reads it
+
+$node->safe_psql($db, q{
+	CREATE TABLE task (ts timestamptz);
+	INSERT INTO task SELECT NULL FROM generate_series(1, 2000);
+	CREATE TABLE unread (reason text);
+	CREATE VIEW reasons AS SELECT reason FROM unread});
+$node->safe_psql($db, q{SELECT wmstream.create_stream('reader', 'SELECT reason FROM reasons')});
+consumes($node, $db, 'reader');
+$offset = -s $node->logfile;
+set_point('batch-fed:wait:writer');
+$node->safe_psql($db, q{SELECT wmstream.create_stream('writer', 'SELECT lower(w) AS hour, count(*) AS n FROM task, wmstream.window(ts, ''1 hour'') AS w
+	WHERE wmstream.watermark(ts, ''0'') GROUP BY w', late_table => 'put_aside', start_from => 'beginning')});
+ok(eval { $node->wait_for_log(qr/test point "batch-fed": waiting/, $offset); 1 }, 'late table: its writer is in the middle of a batch');
+$node->safe_psql($db, q{CREATE OR REPLACE VIEW reasons AS SELECT reason FROM put_aside; SELECT wmstream.resync('reader')});
+polls($node, $db, q{SELECT status = 'running' OR (status = 'blocked' AND reason LIKE '%lock timeout%') FROM wmstream.streams WHERE stream = 'reader'::regclass},
+	'late table: who is filled with what it writes waits for that');
+set_point('');
+consumes($node, $db, $_, "late table: $_ consumes all") for qw(writer reader);
+is_sql($node, $db, q{SELECT (SELECT count(*) FROM put_aside), (SELECT count(*) FROM reader)}, '2000|2000', 'late table: all that was written is read, once');
+
 # ---- no slot for the copy: the worker does it
 
 $node->append_conf('postgresql.conf', 'max_replication_slots = 1');
