@@ -107,6 +107,12 @@ SELECT wmstream.create_stream('no', 'SELECT id FROM clicks', late_table => 'bad_
 ALTER TABLE bad_late ALTER row_data TYPE jsonb, ADD more int NOT NULL;
 SELECT wmstream.create_stream('no', 'SELECT id FROM clicks', late_table => 'bad_late');
 \echo :SQLSTATE
+CREATE TABLE part_late (LIKE bad_late) PARTITION BY LIST (reason);
+ALTER TABLE part_late DROP more;
+CREATE UNLOGGED TABLE part_late_1 PARTITION OF part_late DEFAULT;
+SELECT wmstream.create_stream('no', 'SELECT id FROM clicks', late_table => 'part_late');
+\echo :SQLSTATE
+DROP TABLE part_late;
 ALTER TABLE bad_late ALTER more SET DEFAULT 7;
 CREATE RULE none AS ON INSERT TO bad_late DO INSTEAD NOTHING;
 SELECT wmstream.create_stream('no', 'SELECT id FROM clicks', late_table => 'bad_late');

@@ -172,6 +172,20 @@ SELECT wmstream.create_stream('s', 'SELECT ts FROM ONLY part');
 CREATE VIEW only_part AS SELECT ts FROM ONLY part;
 SELECT wmstream.create_stream('s', 'SELECT p.ts FROM l, only_part p WHERE wmstream.watermark(l.ts, ''1 s'') AND wmstream.watermark(p.ts, ''1 s'') AND l.ts = p.ts');
 DROP VIEW only_part;
+-- nor a partition, however far down, whose rows are not in the WAL; the same of results
+CREATE TABLE part2 PARTITION OF part FOR VALUES FROM ('2024-01-01') TO ('2025-01-01') PARTITION BY RANGE (ts);
+CREATE UNLOGGED TABLE part2_1 PARTITION OF part2 DEFAULT;
+SELECT wmstream.create_stream('s', 'SELECT ts FROM part');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('part', 'SELECT ts FROM l');
+\echo :SQLSTATE
+DROP TABLE part2_1;
+CREATE FOREIGN TABLE part2_1 PARTITION OF part2 DEFAULT SERVER nowhere;
+SELECT wmstream.create_stream('s', 'SELECT ts FROM part');
+\echo :SQLSTATE
+SELECT wmstream.create_stream('part', 'SELECT ts FROM l');
+\echo :SQLSTATE
+DROP TABLE part2;
 CREATE TABLE own (id int);
 SELECT wmstream.create_stream('own', 'SELECT id FROM own');
 \echo :SQLSTATE

@@ -55,6 +55,56 @@ INSERT INTO events VALUES (6, 'logged again', now());
 SELECT wmstream.wait(stream) FROM wmstream.streams;
 TABLE copy ORDER BY id;
 
+-- partitions that are not logged, or become so, or are attached so, and foreign ones; of a source and of a result
+CREATE FOREIGN DATA WRAPPER nothing;
+CREATE SERVER nowhere FOREIGN DATA WRAPPER nothing;
+CREATE TABLE days (id int, at timestamptz) PARTITION BY RANGE (at);
+CREATE TABLE days_1 PARTITION OF days FOR VALUES FROM ('2024-01-01') TO ('2024-02-01') PARTITION BY RANGE (at);
+CREATE TABLE days_1_1 PARTITION OF days_1 DEFAULT;
+CREATE TABLE copied (id int, at timestamptz) PARTITION BY RANGE (at);
+CREATE TABLE copied_1 PARTITION OF copied DEFAULT;
+SELECT wmstream.create_stream('copied', $$SELECT id, at FROM days WHERE wmstream.watermark(at, '1 day')$$, late_table => 'copied_late');
+INSERT INTO days VALUES (1, '2024-01-10 00:00+00');
+SELECT wmstream.wait('copied');
+-- it fails, without a row that would tell
+CREATE FUNCTION why_failed() RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+	why text;
+BEGIN
+	FOR i IN 1..2000 LOOP
+		SELECT reason INTO why FROM wmstream.streams WHERE stream = 'copied'::regclass AND status = 'failed';
+		EXIT WHEN FOUND;
+		PERFORM pg_sleep(0.01);
+	END LOOP;
+	RETURN why;
+END $$;
+ALTER TABLE days_1_1 SET UNLOGGED;
+SELECT why_failed();
+ALTER TABLE days_1_1 SET LOGGED;
+SELECT wmstream.resume('copied');
+INSERT INTO days VALUES (2, '2024-01-11 00:00+00');
+SELECT wmstream.wait('copied');
+CREATE UNLOGGED TABLE days_1_2 PARTITION OF days_1 FOR VALUES FROM ('2024-01-20') TO ('2024-01-21');
+SELECT why_failed();
+DROP TABLE days_1_2;
+SELECT wmstream.resume('copied');
+SELECT wmstream.wait('copied');
+CREATE FOREIGN TABLE days_2 (id int, at timestamptz) SERVER nowhere;
+ALTER TABLE days ATTACH PARTITION days_2 DEFAULT;
+SELECT why_failed();
+ALTER TABLE days DETACH PARTITION days_2;
+SELECT wmstream.resume('copied');
+SELECT wmstream.wait('copied');
+ALTER TABLE copied_1 SET UNLOGGED;
+SELECT why_failed();
+ALTER TABLE copied_1 SET LOGGED;
+SELECT wmstream.resume('copied');
+INSERT INTO days VALUES (3, '2024-01-12 00:00+00');
+SELECT wmstream.wait('copied');
+TABLE copied ORDER BY id;
+DROP TABLE copied, copied_late, days;
+DROP FOREIGN DATA WRAPPER nothing CASCADE;
+
 -- another definition under the stream's name
 CREATE OR REPLACE VIEW wmstream."public.other" AS SELECT ts, k FROM events WHERE id > 5;
 INSERT INTO events VALUES (7, 'replaced', now());

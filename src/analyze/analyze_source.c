@@ -78,6 +78,18 @@ check_only(Analysis *a, Relation rel, const RangeTblEntry *rte)
 		wms_no_clause(a, "ONLY with a partitioned table", wms_an_place(a, rte), "Leave ONLY out: the rows are in the partitions.");
 }
 
+/* What a partition is, and which there are, may change: they are watched like the table. */
+static void
+check_partitions(Analysis *a, const RangeTblEntry *rte)
+{
+	List	   *partitions = wms_partitions(rte->relid);
+	const char *foreign = wms_foreign_part(partitions);
+
+	a->relids = list_concat_unique_oid(a->relids, partitions);
+	if (foreign)
+		wms_no_such_table(a, get_rel_name(rte->relid), foreign, "Its changes are not in this server's WAL. Use ALTER TABLE ... SET LOGGED, or DETACH PARTITION.", rte);
+}
+
 static void
 check_table(Analysis *a, const RangeTblEntry *rte)
 {
@@ -88,6 +100,7 @@ check_table(Analysis *a, const RangeTblEntry *rte)
 		wms_no_own_result(a, rte->relid, rte);
 	check_kind(a, rel, rte);
 	check_only(a, rel, rte);
+	check_partitions(a, rte);
 	lower = a->options->retract ? InvalidOid : wms_changing_result(rte->relid);
 	if (OidIsValid(lower))
 		wms_no_changing_result(a, get_rel_name(lower), rte);

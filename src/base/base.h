@@ -332,7 +332,8 @@ typedef void (*WmsRowFn) (TupleTableSlot *slot, void *arg);
 extern DestReceiver *wms_dest_call(WmsRowFn fn, void *arg);
 
 /*
- * Watching what plans depend on: stale is set when one of relids changed, or any function, role or membership did.
+ * Watching what plans depend on: stale is set when one of relids changed, or any function, role or membership did.  What changed since a
+ * moment before the plan was made counts too: only then is it known what the plan depends on.
  * Memory is the caller's and must outlive the watch.
  */
 typedef struct WmsWatch
@@ -341,7 +342,8 @@ typedef struct WmsWatch
 	bool		stale;
 	dlist_node	node;			/* private */
 } WmsWatch;
-extern void wms_watch_start(WmsWatch *watch);
+extern uint64 wms_watch_moment(void);
+extern void wms_watch_start(WmsWatch *watch, uint64 since);
 extern void wms_watch_stop(WmsWatch *watch);
 
 /* ---------------------------------------------------------------- transactions that were seen: base_seen.c */

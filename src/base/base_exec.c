@@ -47,6 +47,8 @@ typedef struct CallReceiver
 
 static dlist_head watches = DLIST_STATIC_INIT(watches);
 static bool callbacks_registered = false;
+static Oid	changes[256];		/* of relations, the newest ones; InvalidOid: all, or something else */
+static uint64 nchanges = 0;
 
 /* ---------------------------------------------------------------- row sets */
 
@@ -259,11 +261,34 @@ wms_dest_call(WmsRowFn fn, void *arg)
 
 /* ---------------------------------------------------------------- watching */
 
+/* No allocation in here: core calls it at all kinds of moments. */
+static void
+note_change(Oid relid)
+{
+	changes[nchanges++ % lengthof(changes)] = relid;
+}
+
+static bool
+changed_since(const List *relids, uint64 since)
+{
+	if (nchanges - since > lengthof(changes))
+		return true;			/* who knows */
+	for (; since < nchanges; since++)
+	{
+		Oid			relid = changes[since % lengthof(changes)];
+
+		if (!OidIsValid(relid) || list_member_oid(relids, relid))
+			return true;
+	}
+	return false;
+}
+
 static void
 relation_changed(Datum arg, Oid relid)
 {
 	dlist_iter	iter;
 
+	note_change(relid);
 	dlist_foreach(iter, &watches)
 	{
 		WmsWatch   *watch = dlist_container(WmsWatch, node, iter.cur);
@@ -278,12 +303,14 @@ object_changed(Datum arg, int cacheid, uint32 hashvalue)
 {
 	dlist_iter	iter;
 
+	note_change(InvalidOid);
 	dlist_foreach(iter, &watches)
 		dlist_container(WmsWatch, node, iter.cur)->stale = true;
 }
 
-void
-wms_watch_start(WmsWatch *watch)
+/* What was told before has no part in what is read from now on. */
+uint64
+wms_watch_moment(void)
 {
 	if (!callbacks_registered)
 	{
@@ -293,7 +320,14 @@ wms_watch_start(WmsWatch *watch)
 		CacheRegisterSyscacheCallback(AUTHMEMROLEMEM, object_changed, (Datum) 0);
 		callbacks_registered = true;
 	}
-	watch->stale = false;
+	AcceptInvalidationMessages();
+	return nchanges;
+}
+
+void
+wms_watch_start(WmsWatch *watch, uint64 since)
+{
+	watch->stale = changed_since(watch->relids, since);
 	dlist_push_tail(&watches, &watch->node);
 }
 

@@ -381,13 +381,13 @@ stop_watch(void *arg)
 
 /* The watch ends with the flow's memory, also when an error takes that away. */
 static void
-start_watch(WmsFlow *flow)
+start_watch(WmsFlow *flow, uint64 since)
 {
 	MemoryContextCallback *callback = MemoryContextAlloc(flow->context, sizeof(MemoryContextCallback));
 
 	callback->func = stop_watch;
 	callback->arg = &flow->watch;
-	wms_watch_start(&flow->watch);
+	wms_watch_start(&flow->watch, since);
 	MemoryContextRegisterResetCallback(flow->context, callback);
 }
 
@@ -397,6 +397,7 @@ wms_flow_build(const WmsStreamDef *def, MemoryContext parent)
 	MemoryContext context = AllocSetContextCreate(parent, "wmstream flow", ALLOCSET_DEFAULT_SIZES);
 	MemoryContext old = MemoryContextSwitchTo(context);
 	WmsFlow    *flow = palloc0(sizeof(WmsFlow));
+	uint64		before = wms_watch_moment();
 
 	flow->context = context;
 	flow->def = copy_def(def);
@@ -425,7 +426,7 @@ wms_flow_build(const WmsStreamDef *def, MemoryContext parent)
 	flow->writes_elsewhere = has_side_effects(flow, def->stream);
 	flow->writes_elsewhere |= has_side_effects(flow, def->late_table);
 	MemoryContextSwitchTo(old);
-	start_watch(flow);
+	start_watch(flow, before);
 	return flow;
 }
 

@@ -206,6 +206,10 @@ extern bool wms_definition_reads_now(Oid view, List **relids);
 extern bool wms_is_part_of(Oid relid, const List *relids);
 /* Is one of the two the other, or a partition of it?  False if one is InvalidOid. */
 extern bool wms_tables_overlap(Oid a, Oid b);
+/* The partitions of a table, at all levels.  They are not locked: who relies on what they are watches them. */
+extern List *wms_partitions(Oid relid);
+/* Rows of a stream must be in this server's WAL: what to say of a table one of whose partitions is unlogged or foreign; NULL: none is. */
+extern char *wms_foreign_part(const List *partitions);
 /* Are rows of its result updated or deleted after they were written? */
 extern bool wms_stream_changes_rows(const WmsStreamDef *def);
 /* Such a stream whose result is the table or a partition of it; InvalidOid: there is none. */

@@ -237,6 +237,8 @@ check_late_table(Oid relid, Oid stream)
 		late_table_misfit(rel, "It is temporary or unlogged.");
 	if (rel->rd_rules)
 		late_table_misfit(rel, "It has rewrite rules.");
+	if (wms_foreign_part(wms_partitions(relid)))
+		late_table_misfit(rel, psprintf("It is %s.", wms_foreign_part(wms_partitions(relid))));
 	check_late_columns(rel);
 	table_close(rel, NoLock);
 }

@@ -16,6 +16,7 @@
 #include "access/relation.h"
 #include "catalog/partition.h"
 #include "catalog/pg_class.h"
+#include "catalog/pg_inherits.h"
 #include "nodes/nodeFuncs.h"
 #include "rewrite/rewriteHandler.h"
 #include "storage/lmgr.h"
@@ -110,6 +111,30 @@ bool
 wms_tables_overlap(Oid a, Oid b)
 {
 	return wms_is_part_of(a, list_make1_oid(b)) || wms_is_part_of(b, list_make1_oid(a));
+}
+
+List *
+wms_partitions(Oid relid)
+{
+	return get_rel_relkind(relid) == RELKIND_PARTITIONED_TABLE ? list_delete_oid(find_all_inheritors(relid, NoLock, NULL), relid) : NIL;
+}
+
+char *
+wms_foreign_part(const List *partitions)
+{
+	ListCell   *lc;
+
+	foreach(lc, partitions)
+	{
+		Oid			part = lfirst_oid(lc);
+		char		kind = get_rel_relkind(part);	/* none, if it has been dropped meanwhile */
+
+		if (kind == RELKIND_FOREIGN_TABLE)
+			return psprintf("a table with a foreign partition (\"%s\")", get_rel_name(part));
+		if (kind == RELKIND_RELATION && get_rel_persistence(part) != RELPERSISTENCE_PERMANENT)
+			return psprintf("a table with an unlogged partition (\"%s\")", get_rel_name(part));
+	}
+	return NULL;
 }
 
 /* ---------------------------------------------------------------- through streams */

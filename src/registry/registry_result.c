@@ -119,6 +119,8 @@ check_kind(const WmsTarget *target)
 	if (kind == RELKIND_RELATION && find_inheritance_children(target->relid, NoLock) != NIL)
 		refuse_existing(target, "the parent of an inheritance tree");
 	check_no_rules(target);
+	if (wms_foreign_part(wms_partitions(target->relid)))
+		refuse_existing(target, wms_foreign_part(wms_partitions(target->relid)));
 }
 
 void

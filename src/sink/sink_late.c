@@ -26,7 +26,7 @@
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
-#include "sink/sink.h"
+#include "sink/sink_internal.h"
 
 #define LATE_COLUMNS 8
 
@@ -91,11 +91,7 @@ wms_late_open(const WmsStreamDef *def)
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("the stream's late table is gone"),
 				 errhint("Name another one by wmstream.alter_stream(stream, 'late_table', name), or NULL for none, and resume the stream.")));
-	if (get_rel_persistence(def->late_table) != RELPERSISTENCE_PERMANENT)
-		ereport(ERROR,
-				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" cannot be a late table: it is unlogged", get_rel_name(def->late_table)),
-				 errhint("Use ALTER TABLE ... SET LOGGED.")));
+	wms_sink_check_logged(def->late_table, "a late table");
 	for (int i = 0; i < LATE_COLUMNS; i++)
 		TupleDescInitEntry(desc, i + 1, late_columns[i].name, late_columns[i].type, -1, 0);
 	late->env = create_queryEnv();

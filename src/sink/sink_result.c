@@ -362,15 +362,16 @@ nullable_columns(Oid relid, TupleDesc desc, List *columns)
 	return nullable;
 }
 
-/* After a crash it would be empty, and the state would say that all was written. */
-static void
-check_logged(Oid relid)
+void
+wms_sink_check_logged(Oid relid, const char *as_what)
 {
-	if (get_rel_persistence(relid) != RELPERSISTENCE_PERMANENT)
+	const char *part = wms_foreign_part(wms_partitions(relid));
+
+	if (part || get_rel_persistence(relid) != RELPERSISTENCE_PERMANENT)
 		ereport(ERROR,
 				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
-				 errmsg("\"%s\" cannot be the result of a stream: it is an unlogged table", get_rel_name(relid)),
-				 errhint("Use ALTER TABLE ... SET LOGGED.")));
+				 errmsg("\"%s\" cannot be %s: it is %s", get_rel_name(relid), as_what, part ? part : "an unlogged table"),
+				 errhint("Use ALTER TABLE ... SET LOGGED%s.", part ? ", or DETACH PARTITION" : "")));
 }
 
 WmsSink *
@@ -382,7 +383,7 @@ wms_sink_open(const WmsStreamDef *def, TupleDesc desc, List *key_columns, AttrNu
 		ereport(ERROR,
 				(errcode(ERRCODE_UNDEFINED_TABLE),
 				 errmsg("the stream's result table is gone")));
-	check_logged(def->stream);
+	wms_sink_check_logged(def->stream, "the result of a stream");
 	wms_result_check(def->stream, desc);
 	sink->env = create_queryEnv();
 	sink->relid = def->stream;

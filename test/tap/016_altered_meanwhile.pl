@@ -1,5 +1,6 @@
-# A table whose rows an ALTER TABLE writes anew, at the moment between a worker's looking and its having the lock: older snapshots see it empty, so
-# none of them may be used.  Static tables, results and partitions of them, queues (read and trimmed), and sources that fill a stream.
+# Commands that commit at the moment between a worker's looking at a table and its having the lock.  After an ALTER TABLE that writes all rows anew
+# older snapshots see the table empty, so none of them may be used: static tables, results and partitions of them, queues (read and trimmed),
+# and sources that fill a stream.
 
 use strict;
 use warnings;
@@ -9,7 +10,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 use WmsTap;
 
-my $node = new_node('rewritten', "wmstream.lock_timeout = 30s\n");
+my $node = new_node('altered', "wmstream.lock_timeout = 30s\n");
 my $db = 'db';
 my $other;
 
@@ -36,12 +37,13 @@ sub point
 # Rows come while the table is being written anew; the worker has to wait, and then goes on.
 sub beside
 {
-	my ($alter, $insert, $test) = @_;
+	my ($alter, $insert, $test, $more) = @_;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	$other->query_safe("BEGIN; $alter");
 	$node->safe_psql($db, $insert);
 	waits_for_lock("$test: the worker waits");
+	$node->safe_psql($db, $more) if $more;
 	$other->query_safe('COMMIT');
 	return;
 }
@@ -127,6 +129,24 @@ consumes($node, $db, 'copy');
 is_sql($node, $db, 'TABLE copy ORDER BY id', "1\n2", 'a row that was committed before comes');
 at_point('trim-locking', q{SELECT wmstream.set_trim('q', true)}, 'ALTER TABLE q ALTER "more" TYPE text', 'trimming');
 polls($node, $db, 'SELECT count(*) = 0 FROM q', '... and goes when all streams have had it');
+
+# ---- a change that comes while what a stream depends on is being looked at; no decoding tells of it once more
+
+$other->quit;
+$db = 'queues';
+make_database($node, $db);
+$other = session($node, $db);
+$node->safe_psql($db, q{
+	CREATE TABLE q (id int);
+	SELECT wmstream.create_queue('q', false);
+	CREATE TABLE copied (id int) PARTITION BY RANGE (id);
+	CREATE TABLE copied_1 PARTITION OF copied FOR VALUES FROM (1) TO (10);
+	CREATE UNLOGGED TABLE copied_2 (id int)});
+$node->safe_psql($db, q{SELECT wmstream.create_stream('copied', 'SELECT id FROM q')});
+$node->safe_psql($db, 'INSERT INTO q VALUES (1)');
+consumes($node, $db, 'copied');
+beside('LOCK TABLE copied_1', 'ALTER TABLE q ALTER id SET STATISTICS 10', 'a change', 'ALTER TABLE copied ATTACH PARTITION copied_2 FOR VALUES FROM (10) TO (20)');
+becomes($node, $db, 'copied', 'failed', 'a partition that comes after partitions were looked at is noticed');
 
 $other->quit;
 never_crashed($node);
