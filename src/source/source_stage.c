@@ -17,8 +17,8 @@
  * decoded, some of which may have aborted already.  Temporary files outlive transactions (they are not registered with a resource
  * owner) and vanish with the process.
  *
- * Called by source_take.c, source_queue.c and source_fill.c (append), source_callbacks.c and source_batch.c (read, free).  An ERROR while writing to disk leaves a store that may only
- * be freed.
+ * Called by source_take.c, source_queue.c and source_fill.c (append), source_callbacks.c and source_batch.c (read, free).  An ERROR while writing to disk leaves all
+ * stores as they were, and the caller's record unwritten.
  */
 #include "postgres.h"
 
@@ -39,6 +39,7 @@
 #define FIRST_BUFFER_SIZE	((Size) 8 * 1024)
 
 #define SPARE_CHUNKS		16
+#define NOWHERE				PG_UINT64_MAX
 
 typedef struct Chunk
 {
@@ -64,7 +65,7 @@ struct WmsStage
 
 	BufFile    *file;			/* NULL: all in memory */
 	uint64		file_end;
-	uint64		file_at;		/* where the file stands: next byte read or written */
+	uint64		file_at;		/* where the file stands: next byte read or written; NOWHERE: not known */
 
 	Chunk	   *reading;		/* chunk read last, NULL: none */
 	char	   *buffer;			/* record read from the file */
@@ -194,23 +195,29 @@ seek_file(WmsStage *stage, uint64 offset)
 {
 	if (stage->file_at == offset)
 		return;
+	stage->file_at = NOWHERE;
 	if (BufFileSeek(stage->file, 0, (off_t) offset, SEEK_SET) != 0)
 		elog(ERROR, "could not seek in temporary file of staged rows");
 	stage->file_at = offset;
 }
 
+/* All of it or nothing: it may be another batch's than the one that needs room.  What an ERROR leaves behind file_end is written over. */
 static void
 spill(WmsStage *stage)
 {
+	uint64		end = stage->file_end;
+
 	if (stage->file == NULL)
 		open_file(stage);
 	seek_file(stage, stage->file_end);
+	stage->file_at = NOWHERE;
 	for (Chunk *chunk = stage->first; chunk; chunk = chunk->next)
 	{
 		BufFileWrite(stage->file, ChunkData(chunk), chunk->used);
-		stage->file_end += chunk->used;
-		stage->file_at = stage->file_end;
+		end += chunk->used;
+		WMS_POINT("stage-spilled");
 	}
+	stage->file_end = stage->file_at = end;
 	free_chunks(stage);
 }
 
@@ -321,9 +328,12 @@ wms_stage_append(WmsStage *stage, const WmsRowShape *shape, uint32 new_len, uint
 static void
 read_file(WmsStage *stage, void *into, Size size)
 {
+	uint64		at = stage->file_at;
+
+	stage->file_at = NOWHERE;
 	if (BufFileRead(stage->file, into, size) != size)
 		elog(ERROR, "unexpected end of temporary file of staged rows");
-	stage->file_at += size;
+	stage->file_at = at + size;
 }
 
 static void
