@@ -132,6 +132,30 @@ SELECT name, result > 0 AS some, missing, surplus FROM ends, oracle.compare(name
 SELECT count(wmstream.advance_watermark(name::regclass, '294276-12-31 23:30+00')) FROM ends;
 SELECT name, surplus FROM ends, oracle.compare(name::regclass) WHERE name ~ 'full' ORDER BY name;
 
+-- A whole row of a side that is NULL-extended is NULL; a row of its columns is a row of NULLs.
+CREATE TABLE cause (id int, ts timestamptz, k text);
+CREATE TABLE effect (id int, ts timestamptz, k text);
+CREATE VIEW known AS SELECT k, name FROM names;
+CREATE VIEW happened AS SELECT id, ts, k FROM effect;
+CREATE FUNCTION of_known(known) RETURNS text STRICT IMMUTABLE LANGUAGE sql RETURN ($1).name || '!';
+CREATE FUNCTION of_happened(happened) RETURNS text STRICT IMMUTABLE LANGUAGE sql RETURN ($1).id || '!';
+CREATE TABLE wholes (name text, query text);
+INSERT INTO wholes SELECT 'rows_' || name, format('SELECT c.id, %s FROM cause c LEFT JOIN %s ON e.k = c.k AND e.ts BETWEEN c.ts AND c.ts + interval ''1 hour'' WHERE wmstream.watermark(c.ts, ''0'')%s', shown, side, wm)
+FROM (VALUES ('table', 'to_jsonb(e) AS e, to_jsonb((e.id, e.k)) AS two, to_jsonb(ROW(e.id)) AS one, e IS DISTINCT FROM NULL AS is_there, (e.id, e.k) IS DISTINCT FROM NULL AS both', 'effect e', ' AND wmstream.watermark(e.ts, ''0'')'),
+	('subquery', 'to_jsonb(e) AS e, to_jsonb((e.id, e.k)) AS two, to_jsonb(ROW(e.ts, e.k, e.id)) AS all_three', '(SELECT ts, k, id FROM effect WHERE wmstream.watermark(ts, ''0'')) e', ''),
+	('subquery_below', 'to_jsonb(e) AS e, to_jsonb((e.id, e.k)) AS two', '(SELECT ts, k, id FROM effect) e', ' AND wmstream.watermark(e.ts, ''0'')'),
+	('view', 'to_jsonb(e) AS e, of_happened(e) AS f, pg_typeof(e)::oid AS t', 'happened e', ' AND wmstream.watermark(e.ts, ''0'')'),
+	('within', 'to_jsonb(e) AS e, to_jsonb(n) AS n, of_known(n) AS f', '(effect e LEFT JOIN known n ON n.k = e.k)', ' AND wmstream.watermark(e.ts, ''0'')')) v(name, shown, side, wm);
+INSERT INTO wholes VALUES
+('rows_static', $$SELECT c.id, to_jsonb(n) AS n, to_jsonb(m) AS m, to_jsonb(s) AS s, to_jsonb((m.k, m.name)) AS two, of_known(m) AS f, c IS DISTINCT FROM NULL AS is_there FROM cause c LEFT JOIN names n ON n.k = c.k LEFT JOIN known m ON m.k = c.k LEFT JOIN (SELECT k, name FROM names) s ON s.k = c.k WHERE wmstream.watermark(c.ts, '0')$$),
+('rows_counted', $$SELECT lower(w) AS hour, count(m) AS known, count((m.k, m.name)) AS all, count(s) AS s, count(c) AS causes FROM cause c LEFT JOIN known m ON m.k = c.k LEFT JOIN (SELECT k, name FROM names) s ON s.k = c.k, wmstream.window(c.ts, '1 hour') AS w WHERE wmstream.watermark(c.ts, '0') GROUP BY w$$),
+('rows_joined', $$SELECT lower(w) AS hour, count(e) AS effects, count((e.id, e.k)) AS all FROM cause c LEFT JOIN (SELECT ts, k, id FROM effect WHERE wmstream.watermark(ts, '0')) e ON e.k = c.k AND e.ts BETWEEN c.ts AND c.ts + interval '1 hour', wmstream.window(c.ts, '1 hour') AS w WHERE wmstream.watermark(c.ts, '0') GROUP BY w$$);
+SELECT wmstream.create_stream(name, query) FROM wholes ORDER BY name;
+INSERT INTO cause SELECT n, timestamptz '2024-01-05 00:00+00' + n * interval '10 minutes', (ARRAY['a', 'b', 'c', 'd'])[1 + n % 4] FROM generate_series(1, 30) n;
+INSERT INTO effect SELECT n, timestamptz '2024-01-05 00:05+00' + n * interval '20 minutes', (ARRAY['a', 'd', NULL])[1 + n % 3] FROM generate_series(1, 15) n;
+SELECT count(wmstream.advance_watermark(name::regclass, '2024-01-06 00:00+00')) FROM wholes;
+SELECT name, result > 0 AS some, missing, surplus FROM wholes, oracle.compare(name::regclass) ORDER BY name;
+
 -- What is refused.
 \set wm 'wmstream.watermark(o.ts, ''10 minutes'') AND wmstream.watermark(p.ts, ''20 minutes'')'
 SELECT wmstream.create_stream('s', 'SELECT o.oid, p.pid FROM orders o JOIN payments p ON o.k < p.k WHERE ' || :'wm');

@@ -33,7 +33,10 @@ strip_walker(Node *node, void *arg)
 	else if (IsA(node, JoinExpr))
 		((JoinExpr *) node)->alias = NULL;
 	else if (IsA(node, RowExpr))
+	{
 		((RowExpr *) node)->colnames = NIL;
+		((RowExpr *) node)->row_format = COERCE_IMPLICIT_CAST;
+	}
 	else if (IsA(node, Query))
 	{
 		Query	   *query = (Query *) node;

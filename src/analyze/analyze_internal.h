@@ -18,6 +18,8 @@
 #include "catalog/pg_aggregate.h"
 #include "nodes/bitmapset.h"
 
+/* row_format of the row of its columns that stands for a whole row; the ROW(...) of a user never has it. */
+#define AN_WHOLE_ROW COERCE_SQL_SYNTAX
 #define AN_ORD "#ord"
 #define AN_EVT "#evt"
 #define AN_GROUP "#group"

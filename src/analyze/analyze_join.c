@@ -436,7 +436,7 @@ typedef struct RowsContext
 	List	   *rows;
 } RowsContext;
 
-/* Whole rows were written out as the row of their columns (COERCE_IMPLICIT_CAST tells them from ROW(...)). */
+/* Whole rows were written out as the row of their columns (AN_WHOLE_ROW tells them from ROW(...)). */
 static bool
 rows_walker(Node *node, void *arg)
 {
@@ -451,7 +451,7 @@ rows_walker(Node *node, void *arg)
 		context->depth--;
 		return false;
 	}
-	if (IsA(node, RowExpr) && ((RowExpr *) node)->row_format == COERCE_IMPLICIT_CAST)
+	if (IsA(node, RowExpr) && ((RowExpr *) node)->row_format == AN_WHOLE_ROW)
 	{
 		Node	   *row = copyObject(node);
 		Bitmapset  *rels;

@@ -273,7 +273,7 @@ whole_row(const WholeRowContext *context, const Var *var)
 	RowExpr    *row = makeNode(RowExpr);
 
 	row->row_typeid = var->vartype;
-	row->row_format = COERCE_IMPLICIT_CAST;
+	row->row_format = AN_WHOLE_ROW;
 	row->location = var->location;
 	for (int i = 0; i < context->desc->natts; i++)
 	{
