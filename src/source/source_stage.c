@@ -17,17 +17,18 @@
  * decoded, some of which may have aborted already.  Temporary files outlive transactions (they are not registered with a resource
  * owner) and vanish with the process.
  *
- * Called by source_take.c, source_queue.c and source_fill.c (append), source_callbacks.c and source_batch.c (read, free).  An ERROR while writing to disk leaves all
- * stores as they were, and the caller's record unwritten.
+ * An ERROR leaves every store as it was.  One that writes a store to disk is somebody else's more often than not: who wants to append a record,
+ * not who owns the rows.  So files are written at places that we name, beyond file_end, which moves when all has been written; no buffer
+ * stands between (that of a BufFile is in no known state after an error).
+ *
+ * Called by source_take.c, source_queue.c and source_fill.c (append), source_callbacks.c and source_batch.c (read, free).
  */
 #include "postgres.h"
 
-#include "access/xact.h"
-#include "commands/tablespace.h"
 #include "lib/ilist.h"
-#include "storage/buffile.h"
 #include "storage/fd.h"
 #include "utils/memutils.h"
+#include "utils/wait_event.h"
 
 #include "source/source_internal.h"
 
@@ -36,10 +37,10 @@
 #define LAST_CHUNK_SIZE		((Size) 1024 * 1024)
 #define SPILL_SIZE			((Size) 64 * 1024)
 
-#define FIRST_BUFFER_SIZE	((Size) 8 * 1024)
+#define BUFFER_SIZE			((Size) 16 * 1024)
+#define IO_SIZE			((Size) 1024 * 1024)	/* at once */
 
 #define SPARE_CHUNKS		16
-#define NOWHERE				PG_UINT64_MAX
 
 typedef struct Chunk
 {
@@ -63,17 +64,17 @@ struct WmsStage
 	List	   *relids;			/* tables whose rows are in it */
 	Oid			last_relid;		/* of the record added last */
 
-	BufFile    *file;			/* NULL: all in memory */
-	uint64		file_end;
-	uint64		file_at;		/* where the file stands: next byte read or written; NOWHERE: not known */
+	File		file;			/* 0: none yet */
+	uint64		file_end;		/* what lies beyond it in the file was left by a write that failed */
 
 	Chunk	   *reading;		/* chunk read last, NULL: none */
-	char	   *buffer;			/* record read from the file */
+	char	   *buffer;			/* read from the file */
 	Size		buffer_size;
+	uint64		buffer_from;	/* offset of its first byte in the store, which is a record's */
+	Size		buffer_used;
 };
 
 static MemoryContext stage_context = NULL;
-static ResourceOwner stage_owner = NULL;	/* lives as long as the process, as the files may */
 static dlist_head large_stages = DLIST_STATIC_INIT(large_stages);	/* those worth a file */
 static Size stage_memory = 0;	/* of all chunks of all stores */
 static Chunk *spare_chunks = NULL;	/* of LAST_CHUNK_SIZE: the next batch takes them, and the system need not clear new memory */
@@ -86,8 +87,6 @@ wms_stage_make(void)
 
 	if (stage_context == NULL)
 		stage_context = AllocSetContextCreate(wms_worker_context, "wmstream staged rows", ALLOCSET_DEFAULT_SIZES);
-	if (stage_owner == NULL)
-		stage_owner = ResourceOwnerCreate(NULL, "wmstream staged rows");
 
 	stage = MemoryContextAllocZero(stage_context, sizeof(WmsStage));
 	stage->chunk_size = FIRST_CHUNK_SIZE;
@@ -144,7 +143,7 @@ wms_stage_free(WmsStage *stage)
 {
 	free_chunks(stage);
 	if (stage->file)
-		BufFileClose(stage->file);
+		FileClose(stage->file);
 	if (stage->buffer)
 		pfree(stage->buffer);
 	list_free(stage->relids);
@@ -172,52 +171,37 @@ wms_stage_in_memory(const WmsStage *stage)
 /* ---------------------------------------------------------------- to disk */
 
 static void
-open_file(WmsStage *stage)
+write_file(File file, char *data, Size size, uint64 at)
 {
-	MemoryContext oldcontext = MemoryContextSwitchTo(stage_context);
-	ResourceOwner oldowner = CurrentResourceOwner;
+	while (size > 0)
+	{
+		int			written = FileWrite(file, data, (int) Min(size, IO_SIZE), (off_t) at, WAIT_EVENT_BUFFILE_WRITE);
 
-	/*
-	 * Files that outlive transactions go to the default tablespace anyway.  Saying so beforehand keeps temp_tablespaces from being
-	 * looked up, which is forbidden while an open transaction is decoded.
-	 */
-	if (IsTransactionState() && !TempTablespacesAreSet())
-		SetTempTablespaces(NULL, 0);
-
-	CurrentResourceOwner = stage_owner;
-	stage->file = BufFileCreateTemp(true);
-	CurrentResourceOwner = oldowner;
-	MemoryContextSwitchTo(oldcontext);
+		if (written <= 0)
+			ereport(ERROR,
+					(errcode_for_file_access(),
+					 errmsg("could not write to file \"%s\": %m", FilePathName(file))));
+		data += written;
+		size -= written;
+		at += written;
+	}
 }
 
-static void
-seek_file(WmsStage *stage, uint64 offset)
-{
-	if (stage->file_at == offset)
-		return;
-	stage->file_at = NOWHERE;
-	if (BufFileSeek(stage->file, 0, (off_t) offset, SEEK_SET) != 0)
-		elog(ERROR, "could not seek in temporary file of staged rows");
-	stage->file_at = offset;
-}
-
-/* All of it or nothing: it may be another batch's than the one that needs room.  What an ERROR leaves behind file_end is written over. */
+/* All or nothing. */
 static void
 spill(WmsStage *stage)
 {
-	uint64		end = stage->file_end;
+	uint64		at = stage->file_end;
 
-	if (stage->file == NULL)
-		open_file(stage);
-	seek_file(stage, stage->file_end);
-	stage->file_at = NOWHERE;
+	if (stage->file == 0)
+		stage->file = OpenTemporaryFile(true);
 	for (Chunk *chunk = stage->first; chunk; chunk = chunk->next)
 	{
-		BufFileWrite(stage->file, ChunkData(chunk), chunk->used);
-		end += chunk->used;
-		WMS_POINT("stage-spilled");
+		write_file(stage->file, ChunkData(chunk), chunk->used, at);
+		at += chunk->used;
+		WMS_POINT("chunk-spilled");
 	}
-	stage->file_end = stage->file_at = end;
+	stage->file_end = at;
 	free_chunks(stage);
 }
 
@@ -326,17 +310,6 @@ wms_stage_append(WmsStage *stage, const WmsRowShape *shape, uint32 new_len, uint
 /* ---------------------------------------------------------------- reading */
 
 static void
-read_file(WmsStage *stage, void *into, Size size)
-{
-	uint64		at = stage->file_at;
-
-	stage->file_at = NOWHERE;
-	if (BufFileRead(stage->file, into, size) != size)
-		elog(ERROR, "unexpected end of temporary file of staged rows");
-	stage->file_at = at + size;
-}
-
-static void
 ensure_buffer(WmsStage *stage, Size size)
 {
 	if (stage->buffer_size >= size)
@@ -345,24 +318,49 @@ ensure_buffer(WmsStage *stage, Size size)
 		pfree(stage->buffer);
 	stage->buffer = NULL;
 	stage->buffer_size = 0;
-	size = Max(size, FIRST_BUFFER_SIZE);
+	size = Max(size, BUFFER_SIZE);
 	stage->buffer = MemoryContextAllocHuge(stage_context, size);
 	stage->buffer_size = size;
+}
+
+/* What lies at offset, where a record begins, into the buffer: size bytes, and more if there are. */
+static void
+fill_buffer(WmsStage *stage, uint64 offset, Size size)
+{
+	stage->buffer_used = 0;
+	ensure_buffer(stage, size);
+	stage->buffer_from = offset;
+	while (stage->buffer_used < size)
+	{
+		uint64		at = offset + stage->buffer_used;
+		Size		wanted = Min(stage->buffer_size - stage->buffer_used, Min(IO_SIZE, stage->file_end - at));
+		int			got = FileRead(stage->file, stage->buffer + stage->buffer_used, (int) wanted, (off_t) at, WAIT_EVENT_BUFFILE_READ);
+
+		if (got < 0)
+			ereport(ERROR,
+					(errcode_for_file_access(),
+					 errmsg("could not read file \"%s\": %m", FilePathName(stage->file))));
+		if (got == 0)
+			elog(ERROR, "unexpected end of temporary file of staged rows");
+		stage->buffer_used += got;
+	}
+}
+
+/* Bytes from offset on, valid until the next call. */
+static const char *
+from_file(WmsStage *stage, uint64 offset, Size size)
+{
+	if (offset < stage->buffer_from || offset + size > stage->buffer_from + stage->buffer_used)
+		fill_buffer(stage, offset, size);
+	return stage->buffer + (offset - stage->buffer_from);
 }
 
 static const WmsRecord *
 read_from_file(WmsStage *stage, uint64 offset)
 {
-	WmsRecord	head;
-	Size		size;
+	const WmsRecord *head = (const WmsRecord *) from_file(stage, offset, sizeof(WmsRecord));
 
-	seek_file(stage, offset);
-	read_file(stage, &head, sizeof(WmsRecord));
-	size = wms_record_size(head.new_len, head.old_len);
-	ensure_buffer(stage, size);
-	memcpy(stage->buffer, &head, sizeof(WmsRecord));
-	read_file(stage, stage->buffer + sizeof(WmsRecord), size - sizeof(WmsRecord));
-	return (const WmsRecord *) stage->buffer;
+	return (const WmsRecord *) from_file(stage, offset, wms_record_size(head->new_len, head->old_len));
 }
 
 /* The chunk that holds offset, which is not before file_end. */

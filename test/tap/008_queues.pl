@@ -264,41 +264,6 @@ consumes($node, $db, 'timed');
 is_sql($node, $db, 'SELECT count(*), sum(v) FROM timed', $before, '... and keeps what was made of them, whatever since says');
 $node->stop;
 
-# ---- rows of a batch that waits are whole though the disk was full when they were to make room for others
-
-$node = new_node('full', "wal_level = minimal\nmax_wal_senders = 0\nmax_replication_slots = 0\nwmstream.batch_memory = '2MB'\n");
-make_database($node, $db);
-for my $name ('one', 'two')
-{
-	$node->safe_psql($db, qq{CREATE TABLE $name (id int, note text);
-		SELECT wmstream.create_queue('$name', false);
-		SELECT wmstream.create_stream('${name}_copy', 'SELECT id, note FROM $name')});
-	consumes($node, $db, "${name}_copy");
-}
-my $lock = session($node, $db);
-$lock->query_safe('BEGIN; LOCK TABLE one_copy IN SHARE MODE');
-my $offset = -s $node->logfile;
-$node->safe_psql($db, q{INSERT INTO one SELECT i, repeat('one ' || i, i % 97) FROM generate_series(1, 5000) i});
-becomes($node, $db, 'one_copy', 'blocked');
-$node->safe_psql('postgres', q{ALTER SYSTEM SET wmstream.test_point = 'stage-spilled:error/53100'});
-$node->reload;
-$node->safe_psql($db, q{INSERT INTO two SELECT i, repeat('two ' || i, i % 97) FROM generate_series(1, 5000) i});
-becomes($node, $db, 'two_copy', 'blocked');
-ok(eval { $node->wait_for_log(qr/test point "stage-spilled"/, $offset); 1 }, 'the disk is full when rows that wait are to go there');
-$node->safe_psql('postgres', q{ALTER SYSTEM RESET wmstream.test_point});
-$node->reload;
-consumes($node, $db, 'two_copy', 'there is room again');
-$lock->query_safe('COMMIT');
-$lock->quit;
-for my $name ('one', 'two')
-{
-	consumes($node, $db, "${name}_copy");
-	is_sql($node, $db, "SELECT count(*) FROM (TABLE ${name}_copy EXCEPT ALL SELECT id, note FROM $name) d", '0', "$name: no row is wrong");
-	is_sql($node, $db, "SELECT count(*) FROM ${name}_copy", '5000', '... and none is missing');
-}
-never_crashed($node);
-$node->stop;
-
 # ---- a standby takes over
 
 $node = configured_node('first', "wal_level = replica\n");
