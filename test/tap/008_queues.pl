@@ -257,7 +257,7 @@ $node->safe_psql($db, q{SELECT wmstream.set_trim('event', false)});
 $node->safe_psql($db, rows(20, '2024-01-02 00:00'));
 consumes($node, $db, 'timed');
 $node->safe_psql($db, q{SELECT wmstream.set_trim('event', true); SELECT wmstream.pause('timed')});
-my $before = $node->safe_psql($db, 'SELECT count(*), sum(v) FROM timed');
+$before = $node->safe_psql($db, 'SELECT count(*), sum(v) FROM timed');
 (undef, undef, my $told) = $node->psql($db, q{SELECT wmstream.resync('timed', '2023-01-01 00:00+00')});
 like($told, qr/NOTICE:  rows of queue "event" that its streams have had may be gone/, 'resync says that rows are gone');
 consumes($node, $db, 'timed');
