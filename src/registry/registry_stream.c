@@ -450,11 +450,14 @@ wms_registry_by_view(Oid view)
 	return read_one(COLUMN_VIEW, view);
 }
 
-List *
-wms_registry_streams(void)
+typedef void *(*RowFn) (HeapTuple tuple, TupleDesc desc);
+
+/* What fn makes of each stream's row, as a list. */
+static List *
+of_all_rows(RowFn fn)
 {
 	Relation	rel = open_registry(AccessShareLock);
-	List	   *streams = NIL;
+	List	   *all = NIL;
 	Snapshot	snapshot;
 	SysScanDesc scan;
 	HeapTuple	tuple;
@@ -464,11 +467,23 @@ wms_registry_streams(void)
 	snapshot = newest_snapshot();
 	scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
 	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-		streams = lappend(streams, def_from_tuple(tuple, RelationGetDescr(rel)));
+		all = lappend(all, fn(tuple, RelationGetDescr(rel)));
 	systable_endscan(scan);
 	UnregisterSnapshot(snapshot);
 	table_close(rel, AccessShareLock);
-	return streams;
+	return all;
+}
+
+static void *
+whole_def(HeapTuple tuple, TupleDesc desc)
+{
+	return def_from_tuple(tuple, desc);
+}
+
+List *
+wms_registry_streams(void)
+{
+	return of_all_rows(whole_def);
 }
 
 static Oid
@@ -480,32 +495,21 @@ oid_or_none(HeapTuple tuple, int column, TupleDesc desc)
 	return isnull ? InvalidOid : DatumGetObjectId(value);
 }
 
+static void *
+output_only(HeapTuple tuple, TupleDesc desc)
+{
+	WmsOutput  *output = palloc(sizeof(WmsOutput));
+
+	output->stream = oid_or_none(tuple, COLUMN_STREAM, desc);
+	output->view = oid_or_none(tuple, COLUMN_VIEW, desc);
+	output->late_table = oid_or_none(tuple, COLUMN_LATE_TABLE, desc);
+	return output;
+}
+
 List *
 wms_registry_outputs(void)
 {
-	Relation	rel = open_registry(AccessShareLock);
-	List	   *outputs = NIL;
-	Snapshot	snapshot;
-	SysScanDesc scan;
-	HeapTuple	tuple;
-
-	if (!rel)
-		return NIL;
-	snapshot = newest_snapshot();
-	scan = systable_beginscan(rel, InvalidOid, false, snapshot, 0, NULL);
-	while (HeapTupleIsValid(tuple = systable_getnext(scan)))
-	{
-		WmsOutput  *output = palloc(sizeof(WmsOutput));
-
-		output->stream = oid_or_none(tuple, COLUMN_STREAM, RelationGetDescr(rel));
-		output->view = oid_or_none(tuple, COLUMN_VIEW, RelationGetDescr(rel));
-		output->late_table = oid_or_none(tuple, COLUMN_LATE_TABLE, RelationGetDescr(rel));
-		outputs = lappend(outputs, output);
-	}
-	systable_endscan(scan);
-	UnregisterSnapshot(snapshot);
-	table_close(rel, AccessShareLock);
-	return outputs;
+	return of_all_rows(output_only);
 }
 
 bool
