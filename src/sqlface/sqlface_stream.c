@@ -76,17 +76,32 @@ wms_face_command(WmsStreamDef *def)
 	wms_wake_at_commit();
 }
 
-/* Streams that were there when their slot was not have lost what was written since. */
+/* As it was before: nobody has made another stream of it, nor told it to begin anew. */
+static bool
+is_as_before(const WmsStreamDef *now, const WmsStreamDef *before)
+{
+	return now && now->view == before->view && now->command == before->command;
+}
+
+/*
+ * Streams that were there when their slot was not have lost what was written since.  Those that others make, or rebuild, as soon as there is a
+ * slot again have not.  One whose row is damaged runs no more anyway, and is nobody else's trouble.
+ */
 static void
-give_up_streams_without_slot(void)
+give_up_streams(const List *without_slot)
 {
 	ListCell   *lc;
 
-	foreach(lc, wms_registry_streams())
+	foreach(lc, without_slot)
 	{
-		WmsStreamDef *def = lfirst(lc);
+		const WmsStreamDef *before = lfirst(lc);
+		const WmsStreamDef *def;
 
-		if (!def->reads_queues && def->status != WMS_RESTORED && def->status != WMS_NEEDS_RESYNC)
+		if (before->damage)
+			continue;
+		wms_registry_lock(before->stream);
+		def = wms_registry_stream(before->stream);
+		if (is_as_before(def, before) && !def->reads_queues && def->status != WMS_RESTORED && def->status != WMS_NEEDS_RESYNC)
 			wms_registry_transition(def->stream, WMS_NEEDS_RESYNC,
 									"the replication slot was gone, and with it rows that were not read yet. Rebuild the stream with wmstream.resync().");
 	}
@@ -95,9 +110,16 @@ give_up_streams_without_slot(void)
 void
 wms_face_need_slot(bool only_queues)
 {
+	List	   *without_slot;
+
 	wms_creation_lock_share();
-	if (!only_queues && !wms_slot_exists(MyDatabaseId) && wms_slot_create())
-		give_up_streams_without_slot();
+	if (only_queues || wms_slot_exists(MyDatabaseId))
+		return;
+	without_slot = wms_registry_streams();
+	if (!wms_slot_create())
+		return;
+	WMS_POINT("slot-made");
+	give_up_streams(without_slot);
 }
 
 void
