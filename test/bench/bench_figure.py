@@ -59,6 +59,10 @@ class Pairs:
     def ratio(self, what="seconds"):
         return median(self.ours, what) / median(self.plain, what)
 
+    def median_ratio(self, what):
+        """Of the ratios of the pairs: what drifts from pair to pair is in both sides of each."""
+        return statistics.median(a.more[what] / b.more[what] for a, b in zip(self.ours, self.plain))
+
 
 def rounded(value):
     return None if value is None else float(f"{value:.4g}")
@@ -131,10 +135,21 @@ def figures_of_today(name, machine, settings):
     return content["figures"] if (content["machine"], content["settings"]) == (machine, settings) else []
 
 
+def results_file():
+    os.makedirs(RESULTS, exist_ok=True)
+    return os.path.join(RESULTS, time.strftime("%Y-%m-%d") + ".json")
+
+
+def results_refused():
+    """Why results could not be written, which should be known before a case has been measured; None: they can."""
+    name = results_file()
+    place = name if os.path.exists(name) else RESULTS
+    return None if os.access(place, os.W_OK) else f"results cannot be written: no permission for {place}"
+
+
 def write(figures, settings):
     """Enters a case's figures into the results of the day, in place of older ones of that case; the file's name."""
-    os.makedirs(RESULTS, exist_ok=True)
-    name = os.path.join(RESULTS, time.strftime("%Y-%m-%d") + ".json")
+    name = results_file()
     machine, cases = bench_machine.description(), {f.case for f in figures}
     kept = [entry for entry in figures_of_today(name, machine, settings) if entry["case"] not in cases]
     entries = sorted(kept + [f.entry() for f in figures], key=lambda entry: entry["case"])

@@ -10,15 +10,15 @@ from bench_figure import Figure, median, paired, say
 from bench_place import Work, WrongResult
 
 CLIENTS = 8
-SECONDS = 5                                                      # some windows close in that
-SLICES = 4                                                       # of each side of a pair
+SECONDS = 3                                                      # some windows close in that
+SLICES = 8                                                       # of each side of a pair
 INSERT = """\\set user random(1, 1000000)
 \\set kind random(0, 99)
 INSERT INTO events VALUES (clock_timestamp(), :user, :kind, :kind * 0.25)
 """
 BY_SECOND = Work(
     query="""SELECT lower(w) AS second, kind, count(*) AS n, sum(amount) AS total FROM events, wmstream.window(ts, '1 second') AS w
-             WHERE wmstream.watermark(ts, '2 seconds') GROUP BY w, kind""",
+             WHERE wmstream.watermark(ts, '500 milliseconds') GROUP BY w, kind""",
     batch="SELECT date_bin('1 second', ts, 'epoch') AS second, kind, count(*) AS n, sum(amount) AS total FROM events GROUP BY 1, 2",
     end="second + interval '1 second'")
 LIVE = Work(
@@ -66,7 +66,7 @@ def inserts_figure(bench, commit, limit):
     busy = statistics.median(s.worker / s.seconds for s in pairs.ours)
     for a, b in zip(pairs.ours, pairs.plain):
         say(f"with a stream {a.more['tps']:.0f} tps, plain {b.more['tps']:.0f}: {a.more['tps'] / b.more['tps']:.3f}")
-    return Figure(6, f"pgbench with a stream ÷ without, synchronous_commit {commit}", pairs.ratio("tps"), "x", limit, median(pairs.plain, "tps"), "tps",
+    return Figure(6, f"pgbench with a stream ÷ without, synchronous_commit {commit}", pairs.median_ratio("tps"), "x", limit, median(pairs.plain, "tps"), "tps",
                   at_least=True, idle=pairs.idle, detail=f"{CLIENTS} clients of single-row INSERT, {SLICES} times {SECONDS} s a side; "
                   f"worker {busy:.1%} of a processor").judge()
 
