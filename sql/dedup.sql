@@ -113,6 +113,24 @@ SELECT wmstream.wait('devices_per_hour');
 SELECT * FROM oracle.differences($$SELECT lower(w), count(DISTINCT device) FROM readings, wmstream.window(ts, '1 hour') w
 	WHERE upper(w) <= (SELECT watermark FROM wmstream.stat_streams WHERE stream = 'devices_per_hour'::regclass) GROUP BY w$$, 'TABLE devices_per_hour');
 
+-- A row whose hour is open may be older than the minutes that the groups above have closed: those wait for the hour.
+CREATE TABLE visits (id int GENERATED ALWAYS AS IDENTITY, ts timestamptz);
+CREATE TABLE in_hours (name text, query text);
+INSERT INTO in_hours VALUES
+('in_hours_minutes', $$SELECT lower(minute) AS minute, count(*) AS n FROM (SELECT DISTINCT ON (hour, id) minute, hour, id
+	FROM visits, wmstream.window(ts, '1 hour') AS hour, wmstream.window(ts, '1 minute') AS minute WHERE wmstream.watermark(ts, '0')) v GROUP BY minute$$),
+('in_hours_times', $$SELECT lower(minute) AS minute, count(*) AS n FROM (SELECT DISTINCT ON (hour, id) ts, hour, id
+	FROM visits, wmstream.window(ts, '1 hour') AS hour WHERE wmstream.watermark(ts, '0')) v, wmstream.window(ts, '1 minute') AS minute GROUP BY minute$$),
+('in_hours_cumulated', $$SELECT since, until, count(*) AS n FROM (SELECT DISTINCT ON (lower(w), id) lower(w) AS since, upper(w) AS until, id
+	FROM visits, wmstream.cumulate_window(ts, '1 minute', '1 hour') AS w, wmstream.window(ts, '1 minute') AS minute WHERE wmstream.watermark(ts, '0') AND upper(w) = upper(minute)) v GROUP BY since, until$$);
+SELECT wmstream.create_stream(name, query) FROM in_hours ORDER BY name;
+INSERT INTO visits (ts) SELECT timestamptz '2024-04-02 00:00+00' + n * interval '50 s' FROM generate_series(0, 40) n;
+SELECT count(wmstream.wait(name::regclass)) FROM in_hours;
+INSERT INTO visits (ts) SELECT timestamptz '2024-04-02 00:00+00' + n * interval '70 s' FROM generate_series(0, 20) n;
+SELECT count(wmstream.wait(name::regclass)) FROM in_hours;
+SELECT count(wmstream.advance_watermark(name::regclass, '2024-04-02 05:00+00')) FROM in_hours;
+SELECT name, result > 0 AS some, missing, surplus FROM in_hours, oracle.compare(name::regclass) ORDER BY name;
+
 -- What a key costs, every one at a time of its own: no more than a small row of a table. And it leaves.
 CREATE TABLE many (ts timestamptz, key int);
 SELECT wmstream.create_stream('many_within', 'SELECT DISTINCT key FROM many WHERE wmstream.watermark(ts, ''1 hour'')');

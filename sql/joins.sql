@@ -156,6 +156,32 @@ INSERT INTO effect SELECT n, timestamptz '2024-01-05 00:05+00' + n * interval '2
 SELECT count(wmstream.advance_watermark(name::regclass, '2024-01-06 00:00+00')) FROM wholes;
 SELECT name, result > 0 AS some, missing, surplus FROM wholes, oracle.compare(name::regclass) ORDER BY name;
 
+-- Cumulating windows with the same begin end one after the other: pairs of them come until the greatest has ended.
+CREATE TABLE up (ts timestamptz, k int);
+CREATE TABLE down (ts timestamptz, k int);
+\set u '(SELECT w, lower(w) AS since, upper(w) AS until, k FROM up, wmstream.cumulate_window(ts, \'1 minute\', \'5 minutes\') AS w WHERE wmstream.watermark(ts, \'0\')) u'
+\set d '(SELECT w, lower(w) AS since, upper(w) AS until, k FROM down, wmstream.cumulate_window(ts, \'1 minute\', \'5 minutes\') AS w WHERE wmstream.watermark(ts, \'0\')) d'
+CREATE TABLE cumulated (name text, query text);
+INSERT INTO cumulated SELECT 'cumulated_' || name, format('SELECT %s, count(*) AS n FROM %s JOIN %s ON u.k = d.k AND %s GROUP BY %s', shown, :'u', :'d', condition, grouped)
+FROM (VALUES ('begins', 'u.since, u.until', 'u.since = d.since', 'u.since, u.until'),
+	('begins_right', 'd.since, d.until', 'u.since = d.since', 'd.since, d.until'),
+	('begins_window', 'lower(u.w) AS since, upper(u.w) AS until', 'u.since = d.since', 'u.w'),
+	('ends', 'u.since, u.until', 'u.until = d.until', 'u.since, u.until'),
+	('ends_twice', 'u.since, d.until', 'u.since = d.since AND u.until = d.until', 'u.since, d.until'),
+	('windows', 'd.since, d.until', 'u.w = d.w', 'd.since, d.until')) v(name, shown, condition, grouped);
+SELECT wmstream.create_stream(name, query) FROM cumulated ORDER BY name;
+INSERT INTO up SELECT timestamptz '2024-01-01 00:00+00' + i * interval '7 s', i % 3 FROM generate_series(0, 10) i;
+INSERT INTO down SELECT timestamptz '2024-01-01 00:00+00' + i * interval '11 s', i % 3 FROM generate_series(0, 8) i;
+SELECT count(wmstream.wait(name::regclass)) FROM cumulated;
+INSERT INTO up SELECT timestamptz '2024-01-01 00:00+00' + i * interval '7 s', i % 3 FROM generate_series(11, 100) i;
+SELECT count(wmstream.wait(name::regclass)) FROM cumulated;
+INSERT INTO down SELECT timestamptz '2024-01-01 00:00+00' + i * interval '11 s', i % 3 FROM generate_series(9, 65) i;
+SELECT count(wmstream.advance_watermark(name::regclass, '2024-01-01 01:00+00')) FROM cumulated;
+SELECT name, result > 0 AS some, missing, surplus FROM cumulated, oracle.compare(name::regclass) ORDER BY name;
+-- bounds of two windows are no window
+SELECT wmstream.create_stream('s', format('SELECT u.since, d.until, count(*) AS n FROM %s JOIN %s ON u.k = d.k AND u.since = d.since GROUP BY u.since, d.until', :'u', :'d'));
+\echo :SQLSTATE
+
 -- What is refused.
 \set wm 'wmstream.watermark(o.ts, ''10 minutes'') AND wmstream.watermark(p.ts, ''20 minutes'')'
 SELECT wmstream.create_stream('s', 'SELECT o.oid, p.pid FROM orders o JOIN payments p ON o.k < p.k WHERE ' || :'wm');

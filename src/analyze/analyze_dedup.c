@@ -306,8 +306,7 @@ add_window_of_bound(Dedup *d, int column)
 	AnTime		time = d->times[column - 1];
 	Node	   *bound = (Node *) list_nth_node(TargetEntry, d->tlist, column - 1)->expr;
 
-	insert_key(d, wms_an_window_of_bound(bound, &time), time);
-	d->times[d->op->nkeys - 1].kind = AN_WINDOW;
+	insert_key(d, wms_an_window_of_bound(bound, &time), wms_an_time_of_bound(&time));
 	d->key_time = d->op->nkeys;
 }
 
@@ -490,8 +489,9 @@ add_op_set(Dedup *d, const bool *not_null, int ncolumns)
 			continue;
 		time->finished = false;
 		time->lag_us = Max(time->lag_us, op->lag_us);
-		if (time->kind == AN_EVENT)
-			time->lag_us += behind; /* rows of a window may come until it closes */
+		/* rows of a window may come until it closes, however old their other times are then */
+		if (time->kind == AN_EVENT || !wms_an_same_window(&time->window, &op->window))
+			time->lag_us += behind;
 	}
 	if (op->expires == WMS_EXPIRES_KEY)
 		set->evt = d->key_time;

@@ -190,6 +190,8 @@ extern bool wms_an_not_null(Analysis *a, Query *query, Node *expr);
 extern Node *wms_an_bound(Node *range, bool upper, Oid time_type);
 extern Node *wms_an_shifted(Node *time, Oid time_type, int64 us);
 extern Node *wms_an_window_of_bound(Node *bound, const AnTime *time);
+extern AnTime wms_an_time_of_bound(const AnTime *bound);
+extern bool wms_an_tells_greatest(const AnTime *time);
 extern Node *wms_an_event_of(Node *argument, Oid time_type);
 extern Node *wms_an_range(Node *lower, Node *upper, Oid time_type);
 extern bool wms_an_same_window(const WmsWindowSpec *a, const WmsWindowSpec *b);

@@ -200,8 +200,23 @@ same_kind_of_time(const AnTime *a, const AnTime *b)
 		(a->kind == AN_EVENT || (wms_an_same_window(&a->window, &b->window) && a->window.size > 0 && wms_an_tells_end(a)));
 }
 
+/* How well an equality of times bounds the state. */
+typedef enum Tightness
+{
+	TIGHT_NOT,					/* it is none */
+	TIGHT_GREATEST,				/* to the end of the greatest of several windows */
+	TIGHT_WINDOW,
+	TIGHT_TIME
+} Tightness;
+
+static Tightness
+tightness_of(const AnTime *time)
+{
+	return time->kind == AN_EVENT ? TIGHT_TIME : wms_an_tells_greatest(time) ? TIGHT_GREATEST : TIGHT_WINDOW;
+}
+
 /* An equality of event times, or of windows or bounds of them; fills both times. */
-static bool
+static Tightness
 read_same(Reader *r, Node *condition, AnJoinBound *bound)
 {
 	OpExpr	   *op = (OpExpr *) condition;
@@ -211,25 +226,25 @@ read_same(Reader *r, Node *condition, AnJoinBound *bound)
 
 	if (!wms_an_is_equality(condition) || !two_sided(r, condition, &exprs[0], &exprs[1], &swapped) ||
 		exprType(exprs[0]) != exprType(exprs[1]) || !is_equality_of(op->opno, exprType(exprs[0])))
-		return false;
+		return TIGHT_NOT;
 	for (int s = 0; s < 2; s++)
 	{
 		times[s] = wms_an_time(r->a, r->query, exprs[s]);
 		if (wms_an_is_session(&times[s]))
-			return false;
+			return TIGHT_NOT;
 	}
 	if (times[0].kind == AN_NONE || !same_kind_of_time(&times[0], &times[1]))
-		return false;
+		return TIGHT_NOT;
 	for (int s = 0; s < 2; s++)
 	{
 		bound->time[s] = exprs[s];
 		bound->about[s] = times[s];
-		if (times[s].kind == AN_LOWER || times[s].kind == AN_UPPER)
-			bound->time[s] = wms_an_window_of_bound(exprs[s], &times[s]);
-		if (times[s].kind != AN_EVENT)
-			bound->about[s].kind = AN_WINDOW;
+		if (times[s].kind != AN_LOWER && times[s].kind != AN_UPPER)
+			continue;
+		bound->time[s] = wms_an_window_of_bound(exprs[s], &times[s]);
+		bound->about[s] = wms_an_time_of_bound(&times[s]);
 	}
-	return true;
+	return tightness_of(&times[0]);
 }
 
 /* ---------------------------------------------------------------- time ranges */
@@ -494,16 +509,17 @@ static Node *
 find_same(Reader *r, List *conditions, AnJoinBound *bound)
 {
 	Node	   *found = NULL;
+	Tightness	best = TIGHT_NOT;
 	ListCell   *lc;
 
 	foreach(lc, conditions)
 	{
 		AnJoinBound candidate;
+		Tightness	tightness = read_same(r, lfirst(lc), &candidate);
 
-		if (!read_same(r, lfirst(lc), &candidate))
+		if (tightness <= best)
 			continue;
-		if (found && (bound->about[0].kind == AN_EVENT || candidate.about[0].kind != AN_EVENT))
-			continue;
+		best = tightness;
 		found = lfirst(lc);
 		for (int s = 0; s < 2; s++)
 		{

@@ -349,7 +349,7 @@ wms_no_two_times(Analysis *a, const void *where)
 void
 wms_no_one_bound(Analysis *a, const void *where)
 {
-	SAY_NO(a, NOT_SUPPORTED, where, "Group by the window itself, or by both bounds.",
+	SAY_NO(a, NOT_SUPPORTED, where, "Group by the window itself, or by both bounds of it.",
 		   "one bound does not tell a cumulating or session window");
 }
 

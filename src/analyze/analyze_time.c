@@ -221,6 +221,24 @@ wms_an_window_of_bound(Node *bound, const AnTime *time)
 	return wms_an_range(other, copyObject(bound), time->type);
 }
 
+/*
+ * What is known of that window.  That of the begin of a cumulating one is the whole of the greatest: windows with the same begin may have ended long
+ * before it.
+ */
+AnTime
+wms_an_time_of_bound(const AnTime *bound)
+{
+	AnTime		time = *bound;
+
+	time.kind = AN_WINDOW;
+	if (wms_an_tells_greatest(bound))
+	{
+		time.window.kind = WMS_WINDOW_GRID;
+		time.window.slide = time.window.size;
+	}
+	return time;
+}
+
 /* The event time that a window is made of: a time as it is; a smaller window stands for its last microsecond. */
 Node *
 wms_an_event_of(Node *argument, Oid time_type)
@@ -245,6 +263,13 @@ bool
 wms_an_same_window(const WmsWindowSpec *a, const WmsWindowSpec *b)
 {
 	return a->kind == b->kind && a->size == b->size && a->slide == b->slide && a->offset == b->offset;
+}
+
+/* Does it tell only when the last of several windows ends? */
+bool
+wms_an_tells_greatest(const AnTime *time)
+{
+	return time->kind == AN_LOWER && time->window.kind == WMS_WINDOW_CUMULATE;
 }
 
 /* Is it known when the window ends, at the latest?  Not from the begin of a session, which may be of any length. */
