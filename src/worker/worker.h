@@ -4,7 +4,10 @@
  *
  * worker_launcher.c  one per server: starts a worker in each database that has streams
  * worker_main.c      one per database with streams: the loop
- * worker_stream.c    the worker's list of streams: registry, status, queues of batches, positions
+ * worker_stream.c    the worker's list of streams, in line with the registry
+ * worker_next.c      what each stream does next: its batches, commands, firings, timers
+ * worker_position.c  where the streams stand in WAL
+ * worker_stop.c      streams that stop for good
  * worker_queue.c     streams of queue tables: reading on
  * worker_tick.c      what had committed when, for those that stand still
  * worker_trim.c      rows of queues that all streams have had are deleted
@@ -140,7 +143,6 @@ extern XLogRecPtr wms_last_commit(void);
 extern void wms_runner_error(WmsRunner *runner, ErrorData *edata);
 /* It cannot go on for a reason that may pass by itself: it is tried again, later each time. */
 extern void wms_runner_block(WmsRunner *runner, const char *reason);
-extern void wms_runners_stand(const char *reason);
 extern void wms_runner_put_off(WmsRunner *runner);	/* only when, not what is shown of it */
 
 /* ---- worker_error.c */
@@ -264,44 +266,81 @@ extern List *wms_runners;		/* WmsRunner * */
 extern void wms_runners_reload(void);
 /* Looks anew whether another stream reads what it writes.  Inside a transaction. */
 extern void wms_runner_note_feeding(WmsRunner *runner);
-/* Streams registered by batches begin when the registry shows them. */
-extern void wms_runners_begin(void);
+/* Something of what the list rests on can be told only by looking: reads the registry again if that may have changed. */
+extern void wms_runners_look_again(void);
 extern WmsRunner *wms_find_runner(Oid stream);
 extern bool wms_runner_runs(const WmsRunner *runner);
 /* What it did went well: so it is known to all, too. */
 extern void wms_runner_is_well(WmsRunner *runner);
-extern bool wms_runner_can_run(WmsRunner *runner, TimestampTz now);
-extern TimestampTz wms_runner_fires_at(const WmsRunner *runner);
 extern void wms_runner_announce(WmsRunner *runner);
-extern void wms_runner_enqueue(WmsRunner *runner, WmsBatch *batch);
-extern bool wms_runner_run_queue(WmsRunner *runner);
+/* It is blocked, and all may read why. */
+extern void wms_runner_stands(WmsRunner *runner, const char *reason);
+/* The process ends: streams that run are blocked, for this reason, until the next one has taken them up. */
+extern void wms_runners_stand(const char *reason);
+/* Everything of the stream in this process and in shared memory goes; the log stays. */
 extern void wms_runner_unload(WmsRunner *runner);
+/* Is there a stream that reads the WAL?  running: and that runs. */
+extern bool wms_runners_read_wal(bool running);
+/* Streams that a batch registers; they begin when the registry shows them. */
 extern void wms_runners_created(WmsBatch *batch);
+extern void wms_runners_begin(void);
+/* From where on the commits of those that have not begun are read again; the end of all WAL: there are none. */
+extern XLogRecPtr wms_creations_hold(void);
+extern bool wms_creations_visible(void);	/* of any: it can begin */
+
+/* ---- worker_next.c */
+
 extern bool wms_runners_want(Oid relid, void *arg);
+/* Hands a batch to every stream that wants it. */
 extern void wms_runners_take(WmsBatch *batch);
+extern void wms_runner_enqueue(WmsRunner *runner, WmsBatch *batch);
+extern void wms_runner_let_queue_go(WmsRunner *runner);
+extern bool wms_runner_run_queue(WmsRunner *runner);
+extern bool wms_runner_can_run(WmsRunner *runner, TimestampTz now);
+/* When the trigger interval is over; at once where the clock was set back to before the last firing. */
+extern TimestampTz wms_runner_fires_at(const WmsRunner *runner);
+/* All that had committed when the flushed WAL ended here has been read for the stream. */
+extern XLogRecPtr wms_runner_read_by(const WmsRunner *runner, XLogRecPtr read_upto);
+/* Builds its flow and loads its state if need be; true if anything was done. */
+extern bool wms_runner_wake_up(WmsRunner *runner);
 /* Runs what is queued and what the clock or commands ask for; true if anything was done. */
 extern bool wms_runners_work(XLogRecPtr read_upto, bool caught_up);
 extern bool wms_runners_at_hand(bool reads);	/* has a stream more to do at once?  reads: WAL can be read */
-/* The least position that must still be read; for confirming and for rewinding. */
-extern XLogRecPtr wms_runners_needed(XLogRecPtr read_upto);
-/* Is there a stream that reads the WAL?  running: and that runs. */
-extern bool wms_runners_read_wal(bool running);
-extern void wms_runners_check_retention(XLogRecPtr confirmed);	/* where the slot stands */
-extern void wms_runners_seek_places(void);
-extern bool wms_runners_behind(void);
-/* Where reading again has to begin for those that are. */
-extern XLogRecPtr wms_runners_rewind_to(XLogRecPtr read_upto);
-/* Streams that came back from followers are taken up without reading again, if they are ahead; true: there are such. */
-extern bool wms_runners_welcome(XLogRecPtr read_upto);
-extern bool wms_runner_consumed_all(const WmsRunner *runner);
-extern void wms_runners_rewound(void);
-/* Settings have changed: what was in a stream's way may not be any more. */
-extern void wms_runners_retry(void);
-extern void wms_runners_consumed(XLogRecPtr read_upto);
-extern bool wms_runners_awaited(void);
 /* Milliseconds until the next thing that the clock asks for, at most max. */
 extern long wms_runners_next_timer(long max);
+/* Settings have changed: what was in a stream's way may not be any more. */
+extern void wms_runners_retry(void);
+
+/* ---- worker_position.c */
+
+/* The WAL of all is gone, also of those that stand still. */
+extern void wms_runners_lost(const char *reason);
+/* The slot has been opened; it was made at birth: streams that stood before that have lost WAL.  Outside a transaction. */
+extern void wms_runners_judge_slot(XLogRecPtr birth);
+/* The same of one, as of the slot that was opened last: true, it is to stop. */
+extern bool wms_runner_sentence_lost(WmsRunner *runner);
+extern bool wms_runner_consumed_all(const WmsRunner *runner);
+/* The least position that must still be read; for confirming and for rewinding. */
+extern XLogRecPtr wms_runners_needed(XLogRecPtr read_upto);
+/* No stream may hold WAL without limit: beyond max_retained_wal it gives up its place.  confirmed: where the slot stands.  Outside a transaction. */
+extern void wms_runners_check_retention(XLogRecPtr confirmed);
+extern bool wms_runners_behind(void);	/* does a stream that can go on miss batches? */
+/* Where reading again has to begin for those that are. */
+extern XLogRecPtr wms_runners_rewind_to(XLogRecPtr read_upto);
+extern void wms_runners_rewound(void);
+/* Streams that came back from followers are taken up without reading again, if they are ahead; true: there are such. */
+extern bool wms_runners_welcome(XLogRecPtr read_upto);
+/* Is there somebody who cannot go on before our commits are flushed: a session in wait(), or a stream that reads what another one writes? */
+extern bool wms_runners_awaited(void);
+/* Tells who waits how far each stream is; everything up to read_upto has been handed out, and our commits are flushed. */
+extern void wms_runners_consumed(XLogRecPtr read_upto);
+
+/* ---- worker_stop.c */
+
+/* Nobody is changing the stream just now, so that its status can be written without waiting.  Outside a transaction. */
 extern bool wms_runner_is_free(const WmsRunner *runner);
+/* It does nothing more, and is to stop as soon as that can be written down; may be said inside a transaction. */
+extern void wms_runner_sentence(WmsRunner *runner, WmsStatus status, const char *reason);
 /*
  * The stream stops, durably, with a reason that its owner reads in the views.  If that cannot be written down now (no lock is waited for) it is
  * blocked, and it is tried again: only what has been written down lets WAL go and outlives a restart.  Outside a transaction.
@@ -309,9 +348,5 @@ extern bool wms_runner_is_free(const WmsRunner *runner);
 extern void wms_runner_fail(WmsRunner *runner, WmsStatus status, const char *reason);
 /* True: it is to stop, and does nothing else.  Tries to write that down, if it is time to. */
 extern bool wms_runner_ends(WmsRunner *runner, TimestampTz now);
-/* The slot has been opened; it was made at birth: streams that stood before that have lost WAL.  Outside a transaction. */
-extern void wms_runners_judge_slot(XLogRecPtr birth);
-/* The WAL of all is gone, also of those that stand still. */
-extern void wms_runners_lost(const char *reason);
 
 #endif							/* WMS_WORKER_H */

@@ -375,9 +375,7 @@ void
 wms_runner_block(WmsRunner *runner, const char *reason)
 {
 	wms_runner_put_off(runner);
-	runner->status = WMS_BLOCKED;
-	wms_stream_set_error(runner->slot, reason);
-	wms_runner_announce(runner);
+	wms_runner_stands(runner, reason);
 }
 
 /*

@@ -7,7 +7,7 @@
  *	 1. signals, settings, the registry if it changed; without streams it leaves
  *	 2. the slot is opened, or rewound if a stream that can go on is behind; ticks of queues are noted
  *	 3. the next batch is decoded and queued at the streams that want it
- *	 4. every stream works on its queue, commands and clock (worker_stream.c, worker_batch.c)
+ *	 4. every stream works on its queue, commands and clock (worker_next.c, worker_batch.c)
  *	 5. our commits are flushed; waiters and the slot are told (not in every turn: must_tell)
  *	 6. rows of queues that all have had are trimmed; now and then places in shared memory and held WAL are looked at
  *	 7. nothing done, or everything read: wait for the latch or the poll interval, which rest makes longer or shorter
@@ -372,7 +372,7 @@ check_now_and_then(TimestampTz now)
 	if (now >= last_check && !TimestampDifferenceExceeds(last_check, now, WAL_CHECK_MS))
 		return;
 	last_check = now;
-	wms_runners_seek_places();
+	wms_runners_look_again();
 	if (!OidIsValid(wms_follows))
 		wms_runners_check_retention(wal ? MyReplicationSlot->data.confirmed_flush : InvalidXLogRecPtr);
 }

@@ -59,9 +59,7 @@ show(WmsRunner *runner)
 	snprintf(reason, sizeof(reason),
 			 "transaction %u, whose rows it has to work on, is not visible yet: its commit may wait for a synchronous standby",
 			 runner->unseen_xid);
-	runner->status = WMS_BLOCKED;
-	wms_stream_set_error(runner->slot, reason);
-	wms_runner_announce(runner);
+	wms_runner_stands(runner, reason);
 }
 
 /* The next look comes the later the longer it has waited. */

@@ -16,7 +16,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(new_node configured_node session make_database is_sql polls fails_like worker_pid worker_runs no_worker new_worker
-  no_slot becomes consumes never_crashed role_with_streams);
+  no_slot becomes consumes consumes_after never_crashed role_with_streams sessions_by_hand);
 
 # A poll that gives up after so many seconds, and more as each look takes its time.
 $PostgreSQL::Test::Utils::timeout_default = 25 unless defined $ENV{PG_TEST_TIMEOUT_DEFAULT};
@@ -172,6 +172,26 @@ sub consumes
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	return is($stderr, '', $test // "$stream consumes all");
+}
+
+# The statement is run, and the stream comes to the end of what it committed, within that time.
+sub consumes_after
+{
+	my ($node, $database, $within, $statement, $stream, $test) = @_;
+	my ($ret, $stdout, $stderr) = $node->psql($database, "$statement; SELECT wmstream.wait('$stream', '$within')");
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	return is($stderr, '', $test);
+}
+
+# Sessions of 90 s by k of event (id, ts, k) in plain SQL.
+sub sessions_by_hand
+{
+	return q{
+		SELECT min(ts) AS since, max(ts) + interval '90 s' AS until, k, count(*) AS n
+		FROM (SELECT *, sum(begins) OVER (PARTITION BY k ORDER BY ts, id) AS session
+			FROM (SELECT *, (ts - lag(ts) OVER (PARTITION BY k ORDER BY ts, id) > interval '90 s')::int AS begins FROM event) a) b
+		GROUP BY k, coalesce(session, 0)};
 }
 
 # The server's log tells of no crash; the pattern names what the test did itself.

@@ -63,11 +63,7 @@ sub batch
 {
 	my ($name) = @_;
 
-	return $name ne 'sessions' ? $query{$name} : q{
-		SELECT min(ts) AS since, max(ts) + interval '90 s' AS until, k, count(*) AS n
-		FROM (SELECT *, sum(begins) OVER (PARTITION BY k ORDER BY ts, id) AS session
-			FROM (SELECT *, (ts - lag(ts) OVER (PARTITION BY k ORDER BY ts, id) > interval '90 s')::int AS begins FROM event) a) b
-		GROUP BY k, coalesce(session, 0)};
+	return $name eq 'sessions' ? sessions_by_hand() : $query{$name};
 }
 
 sub columns

@@ -15,15 +15,6 @@ my $node = new_node('due', "wmstream.poll_interval = '60s'\nwmstream.max_batch_r
 
 make_database($node, $db);
 
-sub insert_and_wait
-{
-	my ($statement, $stream, $name) = @_;
-	my (undef, undef, $stderr) = $node->psql($db, "$statement; SELECT wmstream.wait('$stream', '$patience')");
-
-	is($stderr, '', $name);
-	return;
-}
-
 # ---- rows that fail are left out one by one: each costs a run of the batch, and none a look
 
 for my $kind (qw(table queue))
@@ -34,7 +25,7 @@ for my $kind (qw(table queue))
 	consumes($node, $db, "by_$kind", "a stream of a $kind");
 	for my $round (1 .. 3)
 	{
-		insert_and_wait("INSERT INTO of_$kind SELECT now(), 1, CASE WHEN i % 3 > 0 THEN 1 ELSE 0 END FROM generate_series(1, 9) i", "by_$kind", "$kind: bad rows, round $round");
+		consumes_after($node, $db, $patience, "INSERT INTO of_$kind SELECT now(), 1, CASE WHEN i % 3 > 0 THEN 1 ELSE 0 END FROM generate_series(1, 9) i", "by_$kind", "$kind: bad rows, round $round");
 	}
 	is_sql($node, $db, "SELECT n, x FROM by_$kind", '18|1800', "$kind: all good rows are in the result");
 }
@@ -49,7 +40,7 @@ $node->safe_psql($db, q{SELECT wmstream.drop_stream('made')});
 
 for my $round (1 .. 3)
 {
-	insert_and_wait("INSERT INTO of_queue SELECT now(), 2, 1 FROM generate_series(1, 5) i;\n" x 40, 'by_queue', "many batches of a queue, round $round");
+	consumes_after($node, $db, $patience, "INSERT INTO of_queue SELECT now(), 2, 1 FROM generate_series(1, 5) i;\n" x 40, 'by_queue', "many batches of a queue, round $round");
 }
 is_sql($node, $db, 'SELECT n FROM by_queue WHERE k = 2', '600', 'all of them are in the result');
 
@@ -64,7 +55,7 @@ for my $round (1 .. 2)
 	$node->safe_psql($db, "INSERT INTO of_table VALUES (now(), 3, 1); SELECT pg_terminate_backend($worker)");
 	becomes($node, $db, 'by_table', 'blocked', "round $round: the new worker finds the stream held");
 	$session->query_safe('ROLLBACK');
-	insert_and_wait('INSERT INTO of_table VALUES (now(), 3, 1)', 'by_table', "round $round: ... and goes on when it is given back");
+	consumes_after($node, $db, $patience, 'INSERT INTO of_table VALUES (now(), 3, 1)', 'by_table', "round $round: ... and goes on when it is given back");
 }
 is_sql($node, $db, 'SELECT n FROM by_table WHERE k = 3', '4', 'with nothing lost');
 
@@ -73,7 +64,7 @@ is_sql($node, $db, 'SELECT n FROM by_table WHERE k = 3', '4', 'with nothing lost
 $node->safe_psql($db, q{CREATE TABLE ticked (ts timestamptz, k int);
 	SELECT wmstream.create_stream('rarely', 'SELECT k, count(*) AS n FROM ticked GROUP BY k', output_mode => 'update', trigger_interval => '15 seconds')});
 consumes($node, $db, 'rarely', 'a stream that fires now and then');
-insert_and_wait('INSERT INTO ticked VALUES (now(), 1)', 'rarely', 'it has fired');
+consumes_after($node, $db, $patience, 'INSERT INTO ticked VALUES (now(), 1)', 'rarely', 'it has fired');
 $node->safe_psql($db, q{INSERT INTO ticked VALUES (now(), 1); SELECT wmstream.wait('by_table')});
 polls($node, $db, q{SELECT input_rows FROM wmstream.stat_streams WHERE stream = 'rarely'::regclass}, 'a row is taken in', '2');
 my $worker = worker_pid($node, $db);

@@ -67,15 +67,6 @@ my $node = configured_node('clock');
 }
 make_database($node, $db);
 
-sub insert_and_wait
-{
-	my ($statement, $stream, $name) = @_;
-	my (undef, undef, $stderr) = $node->psql($db, "$statement; SELECT wmstream.wait('$stream', '$patience')");
-
-	is($stderr, '', $name);
-	return;
-}
-
 $node->safe_psql($db, q{
 	CREATE TABLE beats (k int);
 	CREATE TABLE quiet (ts timestamptz);
@@ -88,8 +79,8 @@ $node->safe_psql($db, q{
 		idle_timeout => '2 seconds');
 	CREATE VIEW w AS SELECT stream::text, watermark, late_rows FROM wmstream.stat_streams});
 consumes($node, $db, $_, "$_ runs") for qw(by_clock rarely merged);
-insert_and_wait('INSERT INTO beats VALUES (1), (2)', $_, "$_: before") for qw(by_clock rarely);
-insert_and_wait(q{INSERT INTO quiet VALUES ('2024-01-01 10:00+00'); INSERT INTO busy VALUES ('2024-01-01 10:00+00')}, 'merged', 'merged: before');
+consumes_after($node, $db, $patience, 'INSERT INTO beats VALUES (1), (2)', $_, "$_: before") for qw(by_clock rarely);
+consumes_after($node, $db, $patience, q{INSERT INTO quiet VALUES ('2024-01-01 10:00+00'); INSERT INTO busy VALUES ('2024-01-01 10:00+00')}, 'merged', 'merged: before');
 my $before = $node->safe_psql($db, q{SELECT watermark FROM w WHERE stream = 'by_clock'});
 
 # ---- a stream is blocked when it happens
@@ -107,17 +98,17 @@ becomes($node, $db, 'rarely', 'running', 'and the stream is tried again all the 
 
 for my $round (1 .. 3)
 {
-	insert_and_wait('INSERT INTO beats VALUES (1), (2)', 'by_clock', "windows of the clock, round $round");
+	consumes_after($node, $db, $patience, 'INSERT INTO beats VALUES (1), (2)', 'by_clock', "windows of the clock, round $round");
 }
 is_sql($node, $db, qq{SELECT watermark >= '$before', late_rows FROM w WHERE stream = 'by_clock'}, 't|0', 'W did not go back, and nothing was late');
 is_sql($node, $db, 'SELECT sum(n) FROM wmstream.live(NULL::by_clock)', '11', 'no row was lost');
 
 # ---- the trigger interval, and idle sources
 
-insert_and_wait('INSERT INTO beats VALUES (1)', 'rarely', 'a stream that fires now and then fires');
-insert_and_wait('INSERT INTO beats VALUES (1)', 'rarely', '... and again');
+consumes_after($node, $db, $patience, 'INSERT INTO beats VALUES (1)', 'rarely', 'a stream that fires now and then fires');
+consumes_after($node, $db, $patience, 'INSERT INTO beats VALUES (1)', 'rarely', '... and again');
 is_sql($node, $db, 'SELECT sum(n) FROM rarely', '13', 'with all rows');
-insert_and_wait(q{INSERT INTO busy VALUES ('2024-01-01 11:00+00')}, 'merged', 'a source that has rows');
+consumes_after($node, $db, $patience, q{INSERT INTO busy VALUES ('2024-01-01 11:00+00')}, 'merged', 'a source that has rows');
 set_clock(-3600);
 polls($node, $db, q{SELECT watermark = '2024-01-01 11:00+00' FROM w WHERE stream = 'merged'}, 'the one that has none becomes idle');
 
