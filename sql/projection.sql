@@ -66,7 +66,7 @@ INSERT INTO readings (sensor) SELECT 'same' FROM generate_series(1, 5);
 SELECT wmstream.wait('duplicates');
 SELECT sensor, count(*) FROM duplicates GROUP BY 1;
 
--- A projection needs no state and has no open windows; update mode without groups is refused, complete too.
+-- A projection needs no state and has no open windows; complete mode is refused.
 SELECT count(*) FROM wmstream.open_windows(NULL::alarms);
 SELECT state_rows FROM wmstream.stat_streams WHERE stream = 'alarms'::regclass;
 SELECT wmstream.create_stream('refused', 'SELECT id FROM readings', output_mode => 'complete');
