@@ -398,9 +398,6 @@ drop_result(Oid stream)
 void
 wms_drop_definition(const WmsStreamDef *def, bool results)
 {
-	/* The table before the stream, as DROP TABLE does, or the two might wait for each other. */
-	if (results)
-		LockRelationOid(def->stream, AccessExclusiveLock);
 	wms_registry_delete(def->stream);
 	/* The view first: a restored stream has no dependency that would take it along. */
 	drop_view(def->view);

@@ -56,23 +56,28 @@ find_relations(Node *node, void *arg)
 	return expression_tree_walker(node, find_relations, arg);
 }
 
-/* A view that is just being dropped reads nothing. */
+/*
+ * A view that is just being dropped reads nothing.  Its lock is let go at once: whoever waits for the stream then must not stand in the way of
+ * somebody who drops it, for whom the stream waits.
+ */
 static void
 look_into_view(Reach *reach, Oid relid)
 {
 	Relation	view;
 
-	if (reach->no_wait && !ConditionalLockRelationOid(relid, AccessShareLock))
+	if (!reach->no_wait)
+		LockRelationOid(relid, AccessShareLock);
+	else if (!ConditionalLockRelationOid(relid, AccessShareLock))
 	{
 		reach->missed = true;
 		return;
 	}
-	view = try_relation_open(relid, reach->no_wait ? NoLock : AccessShareLock);
-	if (view == NULL)
-		return;
-	if (view->rd_rel->relkind == RELKIND_VIEW)
+	view = try_relation_open(relid, NoLock);
+	if (view && view->rd_rel->relkind == RELKIND_VIEW)
 		(void) find_relations((Node *) get_view_query(view), reach);
-	relation_close(view, NoLock);
+	if (view)
+		relation_close(view, NoLock);
+	UnlockRelationOid(relid, AccessShareLock);
 }
 
 /* ---------------------------------------------------------------- partitions */

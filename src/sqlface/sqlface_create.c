@@ -377,6 +377,7 @@ wms_sql_create_stream(PG_FUNCTION_ARGS)
 	wms_face_begin_write("wmstream.create_stream()");
 	lock_extension();
 	read_arguments(fcinfo, creation);
+	wms_creation_lock_share();	/* a slot that is there stays */
 	if (!wms_slot_exists(MyDatabaseId))
 		make_slot_first(creation);
 	creation->target = wms_target_resolve(creation->result);
@@ -396,9 +397,11 @@ wms_sql_create_stream(PG_FUNCTION_ARGS)
 Datum
 wms_sql_drop_stream(PG_FUNCTION_ARGS)
 {
-	WmsStreamDef *def = wms_face_own_stream(PG_GETARG_OID(0), "wmstream.drop_stream()");
+	bool		drop_results = PG_GETARG_BOOL(1);
+	WmsStreamDef *def = drop_results ? wms_face_own_stream_and_result(PG_GETARG_OID(0), "wmstream.drop_stream()") :
+		wms_face_own_stream(PG_GETARG_OID(0), "wmstream.drop_stream()");
 
-	wms_drop_definition(def, PG_GETARG_BOOL(1));
+	wms_drop_definition(def, drop_results);
 	wms_wake_at_commit();
 	PG_RETURN_VOID();
 }

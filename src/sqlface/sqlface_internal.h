@@ -17,6 +17,8 @@ extern void wms_face_begin_write(const char *function);
 extern WmsStreamDef *wms_face_stream(Oid stream);
 /* The same for its owner only, locked against all others until the transaction ends. */
 extern WmsStreamDef *wms_face_own_stream(Oid stream, const char *function);
+/* And its result table, as for DROP TABLE. */
+extern WmsStreamDef *wms_face_own_stream_and_result(Oid stream, const char *function);
 /* May the caller see figures and errors of the stream? */
 extern bool wms_face_may_see(const WmsStreamDef *def);
 /* Counts a command and writes the row; the worker learns of it at commit. */

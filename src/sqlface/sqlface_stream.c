@@ -6,6 +6,7 @@
 
 #include "catalog/pg_authid.h"
 #include "miscadmin.h"
+#include "storage/lmgr.h"
 #include "tcop/utility.h"
 #include "utils/acl.h"
 #include "utils/guc.h"
@@ -59,6 +60,16 @@ wms_face_own_stream(Oid stream, const char *function)
 	must_own(wms_face_stream(stream));
 	wms_registry_lock(stream);
 	return wms_face_stream(stream);
+}
+
+/* The table before the stream, as DROP TABLE does, or the two would wait for each other. */
+WmsStreamDef *
+wms_face_own_stream_and_result(Oid stream, const char *function)
+{
+	wms_face_begin_write(function);
+	must_own(wms_face_stream(stream));
+	LockRelationOid(stream, AccessExclusiveLock);
+	return wms_face_own_stream(stream, function);
 }
 
 bool

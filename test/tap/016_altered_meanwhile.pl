@@ -148,6 +148,24 @@ consumes($node, $db, 'copied');
 beside('LOCK TABLE copied_1', 'ALTER TABLE q ALTER id SET STATISTICS 10', 'a change', 'ALTER TABLE copied ATTACH PARTITION copied_2 FOR VALUES FROM (10) TO (20)');
 becomes($node, $db, 'copied', 'failed', 'a partition that comes after partitions were looked at is noticed');
 
+# ---- whoever waits for a stream is not in the way of somebody who drops it, for whom the stream waits
+
+$node->safe_psql($db, q{CREATE TABLE watched (id int)});
+$node->safe_psql($db, q{SELECT wmstream.create_stream('awaited', 'SELECT id FROM watched')});
+$node->safe_psql($db, q{SELECT wmstream.create_stream('above', 'SELECT id FROM awaited')});
+consumes($node, $db, $_) foreach ('awaited', 'above');
+$other->query_safe(q{BEGIN; SELECT wmstream.alter_stream('awaited', 'trigger_interval', '1 hour')});
+$node->safe_psql($db, q{INSERT INTO watched VALUES (1)});
+my $waiter = session($node, $db, on_error_stop => 0);
+$waiter->query_until(qr/begun/, "\\echo begun\nSELECT wmstream.wait('above', '10 minutes');\n");
+polls($node, $db, q{SELECT count(*) = 1 FROM pg_stat_activity WHERE query LIKE '%wait(''above''%' AND wait_event_type = 'Extension'}, 'a session waits for both');
+is($node->safe_psql($db, q{SELECT count(*) FROM pg_locks JOIN pg_stat_activity USING (pid) WHERE query LIKE '%wait(''above''%' AND pid <> pg_backend_pid()
+	AND locktype <> 'virtualxid' AND relation IS DISTINCT FROM 'pg_class'::regclass}), '0', '... without a lock on anything');
+$other->query_safe(q{SET lock_timeout = '20 s'; SELECT wmstream.drop_stream('above', true), wmstream.drop_stream('awaited', true); COMMIT});
+$waiter->query(q{SELECT 'goes on'});
+like($waiter->{stderr}, qr/table with OID \d+ does not exist/, '... and hears that the stream is gone');
+$waiter->quit;
+
 $other->quit;
 never_crashed($node);
 $node->stop;
