@@ -131,6 +131,34 @@ SELECT count(wmstream.wait(name::regclass)) FROM in_hours;
 SELECT count(wmstream.advance_watermark(name::regclass, '2024-04-02 05:00+00')) FROM in_hours;
 SELECT name, result > 0 AS some, missing, surplus FROM in_hours, oracle.compare(name::regclass) ORDER BY name;
 
+-- Groups that close by the event time leave their window open: what is said of a window has to wait for it. Rows held for a window keep their
+-- times, by which they are known above.
+CREATE TABLE ticks (ts timestamptz);
+CREATE TABLE beside_time (name text, query text);
+INSERT INTO beside_time SELECT 'beside_' || name, query FROM (VALUES
+('distinct', $$SELECT DISTINCT lower(w) AS hour, n FROM (SELECT w, ts, count(*) AS n FROM ticks, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0') GROUP BY w, ts) g$$),
+('first', $$SELECT DISTINCT ON (w) lower(w) AS hour, ts FROM (SELECT w, ts, count(*) AS n FROM ticks, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0') GROUP BY w, ts) g ORDER BY w, ts DESC$$),
+('ranks', $$SELECT ts, row_number() OVER (PARTITION BY w ORDER BY ts) AS r FROM (SELECT w, ts, count(*) AS n FROM ticks, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0') GROUP BY w, ts) g$$),
+('held', $$SELECT DISTINCT ts, r > 0 AS ranked FROM (SELECT ts, row_number() OVER (PARTITION BY w ORDER BY ts) AS r FROM ticks, wmstream.cumulate_window(ts, '1 hour', '3 hours') AS w WHERE wmstream.watermark(ts, '0')) g$$),
+('held_groups', $$SELECT lower(w) AS part, count(*) AS n, max(r) AS most FROM (SELECT ts, row_number() OVER (PARTITION BY w ORDER BY ts) AS r FROM ticks, wmstream.window(ts, '1 hour') AS w WHERE wmstream.watermark(ts, '0')) g, wmstream.window(ts, '10 minutes') AS w GROUP BY w$$)) v(name, query);
+SELECT wmstream.create_stream(name, query) FROM beside_time ORDER BY name;
+CREATE PROCEDURE tick(at text) LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO ticks VALUES (('2024-04-03 ' || at || '+00')::timestamptz);
+	COMMIT;
+	PERFORM wmstream.wait(name::regclass) FROM beside_time;
+END
+$$;
+CALL tick('00:00');
+CALL tick('00:10');
+CALL tick('00:20');
+CALL tick('02:00');
+CALL tick('04:00');
+CALL tick('06:00');
+CALL tick('06:01');
+SELECT count(wmstream.advance_watermark(name::regclass, '2024-04-04 00:00+00')) FROM beside_time;
+SELECT name, result > 0 AS some, missing, surplus FROM beside_time, oracle.compare(name::regclass) ORDER BY name;
+
 -- What a key costs, every one at a time of its own: no more than a small row of a table. And it leaves.
 CREATE TABLE many (ts timestamptz, key int);
 SELECT wmstream.create_stream('many_within', 'SELECT DISTINCT key FROM many WHERE wmstream.watermark(ts, ''1 hour'')');

@@ -116,6 +116,8 @@ SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.win
 SELECT wmstream.create_stream('s', 'SELECT ts2, count(*) AS n FROM l WHERE wmstream.watermark(ts, ''1 s'') GROUP BY ts2');
 SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts2, ''5 s'') AS w WHERE wmstream.watermark(ts, ''1 s'') GROUP BY w');
 SELECT wmstream.create_stream('s', 'SELECT w, count(*) AS n FROM l, wmstream.window(ts, ''5 s'') AS w WHERE wmstream.watermark(ts, NULL) GROUP BY w');
+SELECT wmstream.create_stream('s', 'SELECT a.ts, count(*) AS n FROM l a JOIN l b ON a.k = b.k WHERE wmstream.watermark(a.ts, ''1 s'') AND wmstream.watermark(b.ts, ''1 s'') GROUP BY a.ts');
+SELECT wmstream.create_stream('s', 'SELECT a.ts, count(*) AS n FROM l a JOIN l b ON a.k = b.k AND a.ts = b.ts WHERE wmstream.watermark(a.ts, ''1 s'') AND wmstream.watermark(b.ts, NULL) GROUP BY a.ts');
 SELECT wmstream.create_stream('s', 'SELECT id FROM l WHERE id > 1', output_mode => 'complete');
 \echo :SQLSTATE
 SELECT wmstream.create_stream('s', 'SELECT k, count(*) AS n ' || :'of_l' || ' GROUP BY w, k', output_mode => 'update');

@@ -934,7 +934,7 @@ add_op_set(Cut *g, List *sources)
 		set->not_null[i] = i == op->window_key || (key->time.kind != AN_NONE && !key->time.nullable) ||
 			wms_an_not_null(g->a, g->query, key->expr);
 		set->times[i] = key->time;
-		set->times[i].finished = key->time.watermarked || i == op->window_key;
+		set->times[i].finished = i == op->window_key;	/* a window beside the time that closes the group goes on */
 		set->times[i].nullable = key->time.nullable && i != op->window_key;
 		if (wms_an_is_session(&set->times[i]))
 			set->times[i].window.kind = WMS_WINDOW_MERGED;
@@ -1052,6 +1052,30 @@ wms_an_cut_group(Analysis *a, Query *query)
 /* ---------------------------------------------------------------- raw rows held until their window closes */
 
 /*
+ * Times of the rows beside the window that they were held for: they come when it closes, and may be as old as it is then.  times: of each column
+ * but the window.
+ */
+static void
+add_held_times(Cut *g, List *times)
+{
+	AnSet	   *set = wms_an_set(g->a, psprintf("wms_op_%d", g->op->id));
+	int			i = 1;
+	ListCell   *lc;
+
+	set->spread_us = wms_an_spread(g->a, g->lower) + g->op->window.size;
+	foreach(lc, times)
+	{
+		AnTime	   *time = lfirst(lc);
+
+		time->finished = false;
+		time->lag_us = Max(time->lag_us, g->op->lag_us) + set->spread_us;
+		if (time->watermarked && !time->processing && !wms_an_is_session(time))
+			set->times[i] = *time;
+		i++;
+	}
+}
+
+/*
  * Cuts a level that ranks raw rows: everything but FROM and WHERE goes on above, over the rows of windows that have
  * closed.  window: the expression in PARTITION BY or DISTINCT ON.
  */
@@ -1062,6 +1086,7 @@ wms_an_cut_collect(Analysis *a, Query *query, Node *window)
 	AnTime		time = wms_an_time(a, query, window);
 	Node	   *whole = window;
 	List	   *substs = NIL;
+	List	   *times = NIL;
 	ListCell   *lc;
 
 	if (time.kind == AN_LOWER || time.kind == AN_UPPER)
@@ -1088,13 +1113,17 @@ wms_an_cut_collect(Analysis *a, Query *query, Node *window)
 		Var		   *var = lfirst(lc);
 		TargetEntry *tle = wms_an_add_column(&g.tlist, (Node *) copyObject(var),
 											 get_rte_attribute_name(rt_fetch(var->varno, query->rtable), var->varattno));
+		AnTime	   *about = palloc(sizeof(AnTime));
 
+		*about = wms_an_time(a, query, (Node *) var);
+		times = lappend(times, about);
 		wms_an_add_subst(&substs, (Node *) var, (Node *) makeVar(g.set, tle->resno, var->vartype, var->vartypmod, var->varcollid, 0));
 	}
 	set_keys(&g);
 	g.op->out_desc = wms_an_desc(g.tlist, true);
 	finish_lower(&g);
 	add_op_set(&g, g.op->input->sources);
+	add_held_times(&g, times);
 
 	wms_an_subst(query, substs);
 	wms_an_only_set(query, wms_an_op_rte(g.op), g.set);

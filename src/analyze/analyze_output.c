@@ -53,6 +53,34 @@ groups_by_other_window(Analysis *a, const WmsOpPlan *op)
 	return false;
 }
 
+/* Has every source that flows into the operator a delay? */
+static bool
+sources_are_bounded(const Analysis *a, const WmsOpPlan *op)
+{
+	ListCell   *lc;
+
+	foreach(lc, op->input->sources)
+	{
+		const WmsSourcePlan *source = list_nth(a->sources, lfirst_int(lc));
+
+		if (!source->bounded)
+			return false;
+	}
+	return true;
+}
+
+/* Nothing closes the groups of an operator: a source has no delay, or a join below does not end. */
+static void
+refuse_unbounded(Output *out, const WmsOpPlan *op)
+{
+	Node	   *key = (Node *) op->keys[op->window_key]->expr;
+
+	if (sources_are_bounded(out->a, op))
+		wms_no_unbounded_join(out->a, key);
+	else
+		wms_no_append_bound(out->a, key, out->plan->nops == 1);
+}
+
 static void
 check_append(Output *out)
 {
@@ -65,7 +93,7 @@ check_append(Output *out)
 		if (op->window_key < 0 || !wms_an_set(out->a, psprintf("wms_op_%d", op->id))->times[op->window_key].watermarked)
 			wms_no_append_group(out->a, wms_an_place_of_set(out->a, "op", op->id), groups_by_other_window(out->a, op));
 		else if (!op->bounded)
-			wms_no_append_bound(out->a, (Node *) op->keys[op->window_key]->expr);
+			refuse_unbounded(out, op);
 	}
 }
 

@@ -373,10 +373,17 @@ wms_no_append_group(Analysis *a, int location, bool window_of_other)
 }
 
 void
-wms_no_append_bound(Analysis *a, const void *where)
+wms_no_append_bound(Analysis *a, const void *where, bool update)
 {
-	SAY_NO(a, NOT_SUPPORTED, where, "Give every source of the group a delay, or use output_mode => 'update'.",
+	SAY_NO(a, NOT_SUPPORTED, where, update ? "Give every source of the group a delay, or use output_mode => 'update'." : "Give every source of the group a delay.",
 		   "append mode needs a watermark, and a delay of NULL declares a source without one");
+}
+
+void
+wms_no_unbounded_join(Analysis *a, const void *where)
+{
+	SAY_NO(a, NOT_SUPPORTED, where, "Add a condition on the event times of both sides to the join, for example b.ts BETWEEN a.ts AND a.ts + interval '10 minutes', or an equality of event times or of windows.",
+		   "append mode needs groups that end, and nothing tells when rows of the join below can match no more");
 }
 
 void
