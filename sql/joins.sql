@@ -182,6 +182,41 @@ SELECT name, result > 0 AS some, missing, surplus FROM cumulated, oracle.compare
 SELECT wmstream.create_stream('s', format('SELECT u.since, d.until, count(*) AS n FROM %s JOIN %s ON u.k = d.k AND u.since = d.since GROUP BY u.since, d.until', :'u', :'d'));
 \echo :SQLSTATE
 
+-- A window over a window ends long after the times that it was made from: what goes by these waits as long.
+CREATE TABLE visits (id int GENERATED ALWAYS AS IDENTITY, ts timestamptz, k int);
+CREATE TABLE sales (id int GENERATED ALWAYS AS IDENTITY, ts timestamptz, k int);
+\set v '(SELECT id, k, ts, w FROM (SELECT id, k, ts, w6 FROM visits, wmstream.window(ts, \'6 hours\') AS w6 WHERE wmstream.watermark(ts, \'0\')) b, wmstream.window(w6, \'4 hours\') AS w) v'
+\set s '(SELECT k, ts, w FROM sales, wmstream.window(ts, \'4 hours\') AS w WHERE wmstream.watermark(ts, \'0\')) s'
+CREATE TABLE laid_over (name text, query text);
+INSERT INTO laid_over VALUES
+('over_first', format('SELECT f.w, f.ts, s.ts AS sold FROM (SELECT DISTINCT ON (w, k) k, w, ts FROM %s ORDER BY w, k, ts) f JOIN %s ON s.k = f.k AND s.ts BETWEEN f.ts AND f.ts + interval ''1 hour''', :'v', :'s')),
+('over_ranked', format('SELECT r.w, r.ts, s.ts AS sold FROM (SELECT k, w, ts FROM (SELECT k, w, ts, row_number() OVER (PARTITION BY w ORDER BY ts) AS n FROM %s) n WHERE n <= 2) r LEFT JOIN %s ON s.k = r.k AND s.ts BETWEEN r.ts AND r.ts + interval ''1 hour''', :'v', :'s')),
+('over_distinct', format('SELECT lower(m) AS since, count(*) AS n FROM (SELECT DISTINCT ON (w, id) id, w, ts FROM %s) d, wmstream.window(ts, ''10 minutes'') AS m GROUP BY m', :'v')),
+('over_joined', format('SELECT lower(m) AS since, count(*) AS n FROM %s JOIN %s ON s.w = v.w AND s.k = v.k, wmstream.window(v.ts, ''10 minutes'') AS m GROUP BY m', :'v', :'s'));
+SELECT wmstream.create_stream(name, query) FROM laid_over ORDER BY name;
+CREATE PROCEDURE visit_and_sell(visited text, sold text) LANGUAGE plpgsql AS $$
+BEGIN
+	INSERT INTO visits (ts, k) VALUES (('2024-01-01 ' || visited || '+00')::timestamptz, 1);
+	COMMIT;
+	PERFORM wmstream.wait(name::regclass) FROM laid_over;
+	COMMIT;
+	INSERT INTO sales (ts, k) VALUES (('2024-01-01 ' || sold || '+00')::timestamptz, 1);
+	COMMIT;
+	PERFORM wmstream.wait(name::regclass) FROM laid_over;
+	COMMIT;
+END
+$$;
+CALL visit_and_sell('00:00', '00:30');
+CALL visit_and_sell('03:00', '03:30');
+CALL visit_and_sell('07:00', '07:00');
+CALL visit_and_sell('01:00', '07:20');	-- its window is open
+CALL visit_and_sell('09:00', '09:00');
+CALL visit_and_sell('22:00', '22:00');
+SELECT count(wmstream.advance_watermark(name::regclass, '2024-01-03 00:00+00')) FROM laid_over;
+SELECT name, result > 0 AS some, missing, surplus FROM laid_over, oracle.compare(name::regclass) ORDER BY name;
+-- two windows of one shape over different ones are two
+SELECT wmstream.create_stream('s', 'SELECT DISTINCT v.w, wmstream.window(v.ts, ''4 hours'') AS w4 FROM ' || :'v');
+
 -- What is refused.
 \set wm 'wmstream.watermark(o.ts, ''10 minutes'') AND wmstream.watermark(p.ts, ''20 minutes'')'
 SELECT wmstream.create_stream('s', 'SELECT o.oid, p.pid FROM orders o JOIN payments p ON o.k < p.k WHERE ' || :'wm');

@@ -277,7 +277,7 @@ key_with(Dedup *d, AnTimeKind kind)
 	{
 		if (!may_close(&d->times[i - 1], kind))
 			continue;
-		if (found && kind == AN_WINDOW && !wms_an_same_window(&d->times[i - 1].window, &d->times[found - 1].window))
+		if (found && kind == AN_WINDOW && !wms_an_same_window(&d->times[i - 1], &d->times[found - 1]))
 			wms_no_two_windows(d->a, (Node *) list_nth_node(TargetEntry, d->tlist, i - 1)->expr);
 		found = i;
 	}
@@ -472,7 +472,8 @@ add_op_set(Dedup *d, const bool *not_null, int ncolumns)
 {
 	WmsOpPlan  *op = d->op;
 	AnSet	   *set = wms_an_add_set(d->a, psprintf("wms_op_%d", op->id), op->out_desc);
-	int64		behind = op->expires == WMS_EXPIRES_KEY && op->window.kind != WMS_WINDOW_TIME ? op->window.size : 0;
+	const AnTime *key = op->expires == WMS_EXPIRES_KEY ? &d->times[d->key_time - 1] : NULL;
+	int64		behind = key && key->kind == AN_WINDOW ? key->reach_us : 0;
 
 	set->op = op->id;
 	set->location = wms_an_place(d->a, op->keys[0]->expr);
@@ -490,7 +491,7 @@ add_op_set(Dedup *d, const bool *not_null, int ncolumns)
 		time->finished = false;
 		time->lag_us = Max(time->lag_us, op->lag_us);
 		/* rows of a window may come until it closes, however old their other times are then */
-		if (time->kind == AN_EVENT || !wms_an_same_window(&time->window, &op->window))
+		if (key && (time->kind == AN_EVENT || !wms_an_same_window(time, key)))
 			time->lag_us += behind;
 	}
 	if (op->expires == WMS_EXPIRES_KEY)

@@ -158,7 +158,7 @@ other_bound(Cut *g, const AnTime *time)
 		Node	   *expr = (Node *) get_sortgroupclause_expr(lfirst(lc), g->query->targetList);
 		AnTime		other = wms_an_time(g->a, g->query, expr);
 
-		if (other.kind == wanted && other.watermarked && wms_an_same_window(&other.window, &time->window) &&
+		if (other.kind == wanted && other.watermarked && wms_an_same_window(&other, time) &&
 			bms_equal(other.sources, time->sources))
 			return expr;
 	}
@@ -1062,7 +1062,7 @@ add_held_times(Cut *g, List *times)
 	int			i = 1;
 	ListCell   *lc;
 
-	set->spread_us = wms_an_spread(g->a, g->lower) + g->op->window.size;
+	set->spread_us = wms_an_spread(g->a, g->lower) + ((GroupKey *) linitial(g->keys))->time.reach_us;
 	foreach(lc, times)
 	{
 		AnTime	   *time = lfirst(lc);

@@ -39,6 +39,8 @@ typedef struct AnTime
 {
 	AnTimeKind	kind;
 	WmsWindowSpec window;		/* WINDOW, LOWER, UPPER */
+	uint64		below;			/* stands for the windows that the window lies over, in their order; 0: it is made of a time */
+	int64		reach_us;		/* how far before the window's end a time of the row may lie from which it was made, over these */
 	Oid			type;			/* of the time: timestamptz or timestamp */
 	bool		watermarked;	/* of a watermark() or of the clock; false: a window of any other column */
 	bool		bounded;		/* and W moves over it */
@@ -194,7 +196,7 @@ extern AnTime wms_an_time_of_bound(const AnTime *bound);
 extern bool wms_an_tells_greatest(const AnTime *time);
 extern Node *wms_an_event_of(Node *argument, Oid time_type);
 extern Node *wms_an_range(Node *lower, Node *upper, Oid time_type);
-extern bool wms_an_same_window(const WmsWindowSpec *a, const WmsWindowSpec *b);
+extern bool wms_an_same_window(const AnTime *a, const AnTime *b);
 extern bool wms_an_tells_end(const AnTime *time);
 extern Node *wms_an_pushed_down(Node *expr, int rtindex, const Query *sub);
 

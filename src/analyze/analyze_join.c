@@ -641,7 +641,9 @@ held_us(const JoinCut *j)
 static int64
 window_us(const JoinCut *j)
 {
-	return j->bound.bound == WMS_BOUND_SAME && j->bound.about[0].kind == AN_WINDOW ? j->bound.about[0].window.size : 0;
+	if (j->bound.bound != WMS_BOUND_SAME || j->bound.about[0].kind != AN_WINDOW)
+		return 0;
+	return Max(j->bound.about[0].reach_us, j->bound.about[1].reach_us);
 }
 
 /* Is the column the time that bounds the join, or as good as it? */
@@ -654,7 +656,7 @@ is_bound_time(JoinCut *j, int s, Node *expr, const AnTime *time)
 		return false;
 	if (equal(expr, j->bound.time[s]))
 		return true;
-	return about->kind == AN_WINDOW && time->kind != AN_EVENT && wms_an_same_window(&about->window, &time->window) &&
+	return about->kind == AN_WINDOW && time->kind != AN_EVENT && wms_an_same_window(about, time) &&
 		bms_equal(about->sources, time->sources);
 }
 

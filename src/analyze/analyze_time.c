@@ -15,6 +15,7 @@
 #include "access/htup_details.h"
 #include "catalog/pg_attribute.h"
 #include "catalog/pg_type.h"
+#include "common/hashfn.h"
 #include "nodes/makefuncs.h"
 #include "nodes/nodeFuncs.h"
 #include "optimizer/optimizer.h"
@@ -259,10 +260,32 @@ wms_an_range(Node *lower, Node *upper, Oid time_type)
 
 /* ---------------------------------------------------------------- following an expression */
 
+/* Of the same shape over windows of the same shapes: for one time it is the same window then. */
 bool
-wms_an_same_window(const WmsWindowSpec *a, const WmsWindowSpec *b)
+wms_an_same_window(const AnTime *a, const AnTime *b)
 {
-	return a->kind == b->kind && a->size == b->size && a->slide == b->slide && a->offset == b->offset;
+	return a->window.kind == b->window.kind && a->window.size == b->window.size && a->window.slide == b->window.slide &&
+		a->window.offset == b->window.offset && a->below == b->below;
+}
+
+/* What stands for a window and those below it. */
+static uint64
+window_hash(const AnTime *time)
+{
+	int64		parts[] = {time->window.kind, time->window.size, time->window.slide, time->window.offset, (int64) time->below};
+
+	return hash_bytes_extended((unsigned char *) parts, sizeof(parts), 0) | 1;
+}
+
+/* A window lies over the one that the time is.  One that was finished when its row came is the time of that row. */
+static void
+lay_over(AnTime *time, const WmsWindowSpec *spec)
+{
+	bool		is_window = time->kind == AN_WINDOW;
+
+	time->reach_us = (is_window && !time->finished ? time->reach_us : 0) + spec->size;
+	time->below = is_window ? window_hash(time) : 0;
+	time->window = *spec;
 }
 
 /* Does it tell only when the last of several windows ends? */
@@ -285,8 +308,11 @@ merged(AnTime a, AnTime b)
 {
 	if (a.kind == AN_WINDOW && wms_an_is_session(&a) && wms_an_is_session(&b) && a.window.size != b.window.size)
 		a.window.size = a.window.slide = b.window.size = b.window.slide = 0;	/* the gap comes with each row */
-	if (a.kind != b.kind || a.type != b.type || a.watermarked != b.watermarked || !wms_an_same_window(&a.window, &b.window))
+	if (a.below != b.below)
+		a.below = b.below = window_hash(&a) ^ window_hash(&b);	/* over now these, now those */
+	if (a.kind != b.kind || a.type != b.type || a.watermarked != b.watermarked || !wms_an_same_window(&a, &b))
 		return no_time;
+	a.reach_us = Max(a.reach_us, b.reach_us);
 	a.bounded = a.bounded && b.bounded;
 	a.finished = a.finished && b.finished;
 	a.finished = a.finished && a.lag_us == b.lag_us;
@@ -413,6 +439,7 @@ time_of_call(Analysis *a, Query *query, FuncExpr *call)
 {
 	Node	   *argument = linitial(call->args);
 	AnTime		time = wms_an_is_now(argument) ? time_of_clock() : wms_an_time(a, query, argument);
+	WmsWindowSpec spec;
 
 	if (time.kind != AN_EVENT && time.kind != AN_WINDOW)
 	{
@@ -420,10 +447,12 @@ time_of_call(Analysis *a, Query *query, FuncExpr *call)
 		time = no_time;
 		time.type = call->funcresulttype == TSRANGEOID ? TIMESTAMPOID : TIMESTAMPTZOID;
 	}
+	memset(&spec, 0, sizeof(spec));
+	spec_of(call, &spec);
+	lay_over(&time, &spec);
 	time.kind = AN_WINDOW;
 	/* what was finished when the lower window closed goes into a window that is not */
 	time.finished = false;
-	spec_of(call, &time.window);
 	return time;
 }
 
