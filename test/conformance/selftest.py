@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Tests of the test code that need no server: reading and comparing values, lists of names, shrinking."""
+"""Tests of the test code that need no server: reading and comparing values, lists of names, shrinking, composed definitions."""
 import os
+import re
 import sys
 import unittest
 from fractions import Fraction
@@ -9,6 +10,7 @@ sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "lib"), HERE]
 
+import composed  # noqa: E402
 from wmstest import runner, shrink, values  # noqa: E402
 from wmstest.values import Alien, Exact, Number, Time, differences, plain, read, read_rows  # noqa: E402
 
@@ -103,6 +105,36 @@ class Shrinking(unittest.TestCase):
         small = shrink.shrink(self.CASE, fails, lambda case: case["steps"])
         self.assertEqual(small["steps"], [{"insert": {"t": [["2024-01-01T00:00:00Z", 7]]}}])
         self.assertEqual(len(self.CASE["steps"]), 7)
+
+
+class Composing(unittest.TestCase):
+    ROUNDS = [composed.generate(seed, 40) for seed in range(1, 6)]
+
+    def test_the_same_seed_makes_the_same_round(self):
+        again = composed.generate(1, 40)
+        self.assertEqual([d.stream for d in again.definitions], [d.stream for d in self.ROUNDS[0].definitions])
+        self.assertEqual((again.delays, again.steps), (self.ROUNDS[0].delays, self.ROUNDS[0].steps))
+
+    def test_no_row_is_late(self):
+        """Every row against all transactions before its own."""
+        for made in self.ROUNDS:
+            watermark = {}
+            for transaction in (transaction for step in made.steps for transaction in step):
+                table = transaction.split()[2]
+                times = [int(time) for time in re.findall(r"to_timestamp\((\d+)\)", transaction)]
+                self.assertTrue(all(time >= watermark.get(table, 0) for time in times), transaction)
+                watermark[table] = max([watermark.get(table, 0), *(time - composed.DELAYS[made.delays[table]] for time in times)])
+
+    def test_everything_is_made(self):
+        text = "\n".join(d.stream for made in self.ROUNDS for d in made.definitions)
+        for word in ("LEFT JOIN (", "RIGHT JOIN", "FULL JOIN", "WHERE EXISTS", "NOT EXISTS", "GROUP BY", "HAVING", "SELECT DISTINCT q", "DISTINCT ON", "row_number()",
+                     "UNION ALL", "UNION SELECT", "session_window", "cumulate_window", "JOIN names", "BETWEEN", "lower(", "upper("):
+            self.assertIn(word, text)
+
+    def test_what_only_the_batch_query_is_told(self):
+        made = composed.Relation([], "SELECT w FROM (", composed.Relation([], "TABLE t"), ") q", composed.known(["w"]), " GROUP BY w")
+        self.assertEqual(made.stream, "SELECT w FROM (TABLE t) q GROUP BY w")
+        self.assertEqual(made.batch, "SELECT w FROM (TABLE t) q WHERE w IS NOT NULL GROUP BY w")
 
 
 if __name__ == "__main__":

@@ -176,6 +176,10 @@ def odd(place):
     return program(place, "odd", 10, "test/conformance/odd_run", "--seed", "1", "400")
 
 
+def composed(place):
+    return program(place, "composed", 10, "test/conformance/composed_run", "--jobs", "2", "1", "80")
+
+
 def realdata(place):
     return program(place, "realdata", 10, "test/realdata/run")
 
@@ -234,4 +238,4 @@ def print_some(lines):
         print("    " + line)
 
 
-SUITES = (lint, oracle, regress, isolation, tap, conformance, fuzz, odd, realdata, crash)
+SUITES = (lint, oracle, regress, isolation, tap, conformance, fuzz, odd, composed, realdata, crash)
