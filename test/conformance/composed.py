@@ -161,7 +161,8 @@ class Composer:
 
     def window_over(self, relation, q):
         """(an entry of FROM that makes a window of a time of the relation, its column)"""
-        time = self.pick(relation.having("time") or relation.times())
+        roles = ("time", "window") if self.chance(0.95) else TIMES
+        time = self.pick(relation.having(*roles) or relation.times())
         expression = f"{q}.{time.name}"
         if time.role == "window" and self.chance(0.04):
             expression = f"{self.pick(['lower', 'upper'])}({expression})"
