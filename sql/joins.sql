@@ -217,6 +217,31 @@ SELECT name, result > 0 AS some, missing, surplus FROM laid_over, oracle.compare
 -- two windows of one shape over different ones are two
 SELECT wmstream.create_stream('s', 'SELECT DISTINCT v.w, wmstream.window(v.ts, ''4 hours'') AS w4 FROM ' || :'v');
 
+-- Two calls of one sliding window in FROM combine each window of a row with each: what goes by one does not end with the other.
+CREATE TABLE calls (ts timestamptz, k int);
+CREATE TABLE answers (ts timestamptz, k int);
+CREATE TABLE twins (name text, query text);
+INSERT INTO twins VALUES
+('twins_in_from', $$SELECT lower(c.two) AS since, count(*) AS n FROM (SELECT k, one, two FROM calls, wmstream.window(ts, '4 hours', '2 hours') AS one, wmstream.window(ts, '4 hours', '2 hours') AS two WHERE wmstream.watermark(ts, '0')) c
+	JOIN (SELECT k, w FROM answers, wmstream.window(ts, '4 hours', '2 hours') AS w WHERE wmstream.watermark(ts, '0')) a ON a.w = c.one AND a.k = c.k GROUP BY c.two$$),
+('twins_above', $$SELECT lower(c.two) AS since, count(*) AS n FROM (SELECT k, one, two FROM (SELECT k, ts, one FROM calls, wmstream.window(ts, '4 hours', '2 hours') AS one WHERE wmstream.watermark(ts, '0')) b, wmstream.window(ts, '4 hours', '2 hours') AS two) c
+	JOIN (SELECT k, w FROM answers, wmstream.window(ts, '4 hours', '2 hours') AS w WHERE wmstream.watermark(ts, '0')) a ON a.w = c.one AND a.k = c.k GROUP BY c.two$$),
+('twins_none', $$SELECT lower(c.one) AS since, count(*) AS n FROM (SELECT k, one FROM calls, wmstream.window(ts, '4 hours', '2 hours') AS one WHERE wmstream.watermark(ts, '0')) c
+	JOIN (SELECT k, w FROM answers, wmstream.window(ts, '4 hours', '2 hours') AS w WHERE wmstream.watermark(ts, '0')) a ON a.w = c.one AND a.k = c.k GROUP BY c.one$$);
+SELECT wmstream.create_stream(name, query) FROM twins ORDER BY name;
+INSERT INTO calls VALUES ('2024-01-01 01:30+00', 1), ('2024-01-01 03:00+00', 1);
+INSERT INTO answers VALUES ('2024-01-01 03:00+00', 2);
+SELECT count(wmstream.wait(name::regclass)) FROM twins;
+INSERT INTO calls VALUES ('2024-01-01 05:30+00', 2);
+INSERT INTO answers VALUES ('2024-01-01 04:30+00', 2);
+SELECT count(wmstream.wait(name::regclass)) FROM twins;
+INSERT INTO answers VALUES ('2024-01-01 05:00+00', 1);
+SELECT count(wmstream.wait(name::regclass)) FROM twins;
+-- what goes by the window that the join goes by ends with it
+SELECT wmstream.explain(stream) FROM wmstream.streams WHERE stream = 'twins_none'::regclass;
+SELECT count(wmstream.advance_watermark(name::regclass, '2024-01-02 00:00+00')) FROM twins;
+SELECT name, result > 0 AS some, missing, surplus FROM twins, oracle.compare(name::regclass) ORDER BY name;
+
 -- What is refused.
 \set wm 'wmstream.watermark(o.ts, ''10 minutes'') AND wmstream.watermark(p.ts, ''20 minutes'')'
 SELECT wmstream.create_stream('s', 'SELECT o.oid, p.pid FROM orders o JOIN payments p ON o.k < p.k WHERE ' || :'wm');

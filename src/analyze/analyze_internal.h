@@ -40,6 +40,7 @@ typedef struct AnTime
 	AnTimeKind	kind;
 	WmsWindowSpec window;		/* WINDOW, LOWER, UPPER */
 	uint64		below;			/* stands for the windows that the window lies over, in their order; 0: it is made of a time */
+	int			nth;			/* of several windows of one shape over one time, which a row combines with each other where a time has several */
 	int64		reach_us;		/* how far before the window's end a time of the row may lie from which it was made, over these */
 	Oid			type;			/* of the time: timestamptz or timestamp */
 	bool		watermarked;	/* of a watermark() or of the clock; false: a window of any other column */

@@ -31,6 +31,8 @@
 
 static const AnTime no_time = {.kind = AN_NONE};
 
+static AnTime time_in_subquery(Analysis *a, Query *sub, Node *expr, int rtindex);
+
 /* ---------------------------------------------------------------- calls of our functions */
 
 /* What the call is; WMS_FN_OTHER for everything else. */
@@ -265,14 +267,14 @@ bool
 wms_an_same_window(const AnTime *a, const AnTime *b)
 {
 	return a->window.kind == b->window.kind && a->window.size == b->window.size && a->window.slide == b->window.slide &&
-		a->window.offset == b->window.offset && a->below == b->below;
+		a->window.offset == b->window.offset && a->below == b->below && a->nth == b->nth;
 }
 
 /* What stands for a window and those below it. */
 static uint64
 window_hash(const AnTime *time)
 {
-	int64		parts[] = {time->window.kind, time->window.size, time->window.slide, time->window.offset, (int64) time->below};
+	int64		parts[] = {time->window.kind, time->window.size, time->window.slide, time->window.offset, (int64) time->below, time->nth};
 
 	return hash_bytes_extended((unsigned char *) parts, sizeof(parts), 0) | 1;
 }
@@ -285,6 +287,7 @@ lay_over(AnTime *time, const WmsWindowSpec *spec)
 
 	time->reach_us = (is_window && !time->finished ? time->reach_us : 0) + spec->size;
 	time->below = is_window ? window_hash(time) : 0;
+	time->nth = 0;
 	time->window = *spec;
 }
 
@@ -308,8 +311,12 @@ merged(AnTime a, AnTime b)
 {
 	if (a.kind == AN_WINDOW && wms_an_is_session(&a) && wms_an_is_session(&b) && a.window.size != b.window.size)
 		a.window.size = a.window.slide = b.window.size = b.window.slide = 0;	/* the gap comes with each row */
-	if (a.below != b.below)
-		a.below = b.below = window_hash(&a) ^ window_hash(&b);	/* over now these, now those */
+	if (a.below != b.below || a.nth != b.nth)
+	{
+		/* now these, now those */
+		a.below = b.below = window_hash(&a) ^ window_hash(&b);
+		a.nth = b.nth = Max(a.nth, b.nth);
+	}
 	if (a.kind != b.kind || a.type != b.type || a.watermarked != b.watermarked || !wms_an_same_window(&a, &b))
 		return no_time;
 	a.reach_us = Max(a.reach_us, b.reach_us);
@@ -434,8 +441,92 @@ time_of_clock(void)
 	return time;
 }
 
+/* ---------------------------------------------------------------- one of several windows */
+
+/* Has a time only one such window? */
+static bool
+is_single(const WmsWindowSpec *spec)
+{
+	return spec->kind == WMS_WINDOW_GRID && spec->slide == spec->size;
+}
+
+/* The number after the other's, if that is a window of the same shape over the same time. */
+static int
+number_after(const AnTime *time, AnTime other)
+{
+	int			nth = other.nth;
+
+	other.nth = time->nth;
+	return other.kind != AN_NONE && other.kind != AN_EVENT && wms_an_same_window(time, &other) &&
+		bms_equal(time->sources, other.sources) ? nth + 1 : 0;
+}
+
+/* The same for all columns of an entry of FROM. */
+static int
+number_after_columns(Analysis *a, RangeTblEntry *rte, const AnTime *time)
+{
+	int			nth = 0;
+	ListCell   *lc;
+
+	if (rte->rtekind == RTE_NAMEDTUPLESTORE)
+	{
+		const AnSet *set = wms_an_set(a, rte->enrname);
+
+		for (int i = 0; i < set->desc->natts; i++)
+			nth = Max(nth, number_after(time, set->times[i]));
+	}
+	if (rte->rtekind != RTE_SUBQUERY)
+		return nth;
+	foreach(lc, rte->subquery->targetList)
+	{
+		TargetEntry *tle = lfirst_node(TargetEntry, lc);
+		Node	   *column = (Node *) makeVar(1, tle->resno, exprType((Node *) tle->expr), -1, InvalidOid, 0);
+
+		nth = Max(nth, number_after(time, time_in_subquery(a, rte->subquery, column, 1)));
+	}
+	return nth;
+}
+
+static bool
+is_same_call(FuncExpr *a, FuncExpr *b)
+{
+	AnTime		times[2] = {no_time, no_time};
+
+	spec_of(a, &times[0].window);
+	spec_of(b, &times[1].window);
+	return equal(linitial(a->args), linitial(b->args)) && wms_an_same_window(&times[0], &times[1]);
+}
+
+/*
+ * Which of the windows of its shape a call gives: FROM combines it with those of calls before it there, and with those that its entries bring along.
+ * entry: where the call stands in FROM; 0: elsewhere, where equal calls go in step.
+ */
+static int
+number_of_window(Analysis *a, Query *query, const AnTime *time, FuncExpr *call, int entry)
+{
+	int			nth = 0;
+	int			before = 0;
+	int			rtindex = 0;
+	ListCell   *lc;
+
+	if (!time->watermarked || is_single(&time->window))
+		return 0;
+	foreach(lc, query->rtable)
+	{
+		RangeTblEntry *rte = lfirst(lc);
+		FuncExpr   *other = wms_an_function_rte_call(rte);
+
+		rtindex++;
+		if (other)
+			before += (entry == 0 || rtindex < entry) && is_same_call(call, other);
+		else
+			nth = Max(nth, number_after_columns(a, rte, time));
+	}
+	return nth + before;
+}
+
 static AnTime
-time_of_call(Analysis *a, Query *query, FuncExpr *call)
+time_of_call(Analysis *a, Query *query, FuncExpr *call, int entry)
 {
 	Node	   *argument = linitial(call->args);
 	AnTime		time = wms_an_is_now(argument) ? time_of_clock() : wms_an_time(a, query, argument);
@@ -453,6 +544,7 @@ time_of_call(Analysis *a, Query *query, FuncExpr *call)
 	time.kind = AN_WINDOW;
 	/* what was finished when the lower window closed goes into a window that is not */
 	time.finished = false;
+	time.nth = number_of_window(a, query, &time, call, entry);
 	return time;
 }
 
@@ -537,7 +629,7 @@ time_of_var(Analysis *a, Query *query, Var *var)
 	if (rte->rtekind == RTE_NAMEDTUPLESTORE)
 		return wms_an_set(a, rte->enrname)->times[var->varattno - 1];
 	if (rte->rtekind == RTE_FUNCTION && wms_an_function_rte_call(rte))
-		return time_in_from(a, query, var->varno, time_of_call(a, query, wms_an_function_rte_call(rte)));
+		return time_in_from(a, query, var->varno, time_of_call(a, query, wms_an_function_rte_call(rte), var->varno));
 	return no_time;
 }
 
@@ -564,7 +656,7 @@ wms_an_time(Analysis *a, Query *query, Node *expr)
 	if (IsA(expr, Var) && (rte == NULL || rte->rtekind != RTE_SUBQUERY))
 		return time_of_var(a, query, (Var *) expr);
 	if (wms_an_call(expr) != WMS_FN_OTHER && wms_an_call(expr) != WMS_FN_WATERMARK)
-		return time_of_call(a, query, (FuncExpr *) expr);
+		return time_of_call(a, query, (FuncExpr *) expr, 0);
 	if (IsA(expr, FuncExpr) && (((FuncExpr *) expr)->funcid == F_LOWER_ANYRANGE || ((FuncExpr *) expr)->funcid == F_UPPER_ANYRANGE))
 	{
 		AnTime		time = wms_an_time(a, query, linitial(((FuncExpr *) expr)->args));
