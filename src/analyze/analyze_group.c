@@ -158,8 +158,7 @@ other_bound(Cut *g, const AnTime *time)
 		Node	   *expr = (Node *) get_sortgroupclause_expr(lfirst(lc), g->query->targetList);
 		AnTime		other = wms_an_time(g->a, g->query, expr);
 
-		if (other.kind == wanted && other.watermarked && wms_an_same_window(&other, time) &&
-			bms_equal(other.sources, time->sources))
+		if (other.kind == wanted && other.watermarked && wms_an_same_window(&other, time))
 			return expr;
 	}
 	return NULL;

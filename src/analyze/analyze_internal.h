@@ -197,6 +197,8 @@ extern AnTime wms_an_time_of_bound(const AnTime *bound);
 extern bool wms_an_tells_greatest(const AnTime *time);
 extern Node *wms_an_event_of(Node *argument, Oid time_type);
 extern Node *wms_an_range(Node *lower, Node *upper, Oid time_type);
+extern bool wms_an_same_shape(const WmsWindowSpec *a, const WmsWindowSpec *b);
+/* Of one row: the same window, or bounds of it. */
 extern bool wms_an_same_window(const AnTime *a, const AnTime *b);
 extern bool wms_an_tells_end(const AnTime *time);
 extern Node *wms_an_pushed_down(Node *expr, int rtindex, const Query *sub);

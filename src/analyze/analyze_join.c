@@ -656,8 +656,7 @@ is_bound_time(JoinCut *j, int s, Node *expr, const AnTime *time)
 		return false;
 	if (equal(expr, j->bound.time[s]))
 		return true;
-	return about->kind == AN_WINDOW && time->kind != AN_EVENT && wms_an_same_window(about, time) &&
-		bms_equal(about->sources, time->sources);
+	return about->kind == AN_WINDOW && time->kind != AN_EVENT && wms_an_same_window(about, time);
 }
 
 static AnTime

@@ -193,19 +193,12 @@ read_key(Reader *r, Node *condition)
 
 /* ---------------------------------------------------------------- the same time */
 
-/* Over whatever: it is their values that are equal. */
-static bool
-same_shape(const AnTime *a, const AnTime *b)
-{
-	return a->window.kind == b->window.kind && a->window.size == b->window.size && a->window.slide == b->window.slide &&
-		a->window.offset == b->window.offset;
-}
-
+/* Windows over whatever: it is their values that are equal. */
 static bool
 same_kind_of_time(const AnTime *a, const AnTime *b)
 {
 	return a->kind == b->kind && a->type == b->type && a->watermarked && b->watermarked && !a->processing && !b->processing &&
-		(a->kind == AN_EVENT || (same_shape(a, b) && a->window.size > 0 && wms_an_tells_end(a)));
+		(a->kind == AN_EVENT || (wms_an_same_shape(&a->window, &b->window) && a->window.size > 0 && wms_an_tells_end(a)));
 }
 
 /* How well an equality of times bounds the state. */

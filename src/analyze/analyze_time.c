@@ -262,12 +262,23 @@ wms_an_range(Node *lower, Node *upper, Oid time_type)
 
 /* ---------------------------------------------------------------- following an expression */
 
-/* Of the same shape over windows of the same shapes: for one time it is the same window then. */
+bool
+wms_an_same_shape(const WmsWindowSpec *a, const WmsWindowSpec *b)
+{
+	return a->kind == b->kind && a->size == b->size && a->slide == b->slide && a->offset == b->offset;
+}
+
+/* Of the same shape over windows of the same shapes. */
+static bool
+is_made_alike(const AnTime *a, const AnTime *b)
+{
+	return wms_an_same_shape(&a->window, &b->window) && a->below == b->below && a->nth == b->nth;
+}
+
 bool
 wms_an_same_window(const AnTime *a, const AnTime *b)
 {
-	return a->window.kind == b->window.kind && a->window.size == b->window.size && a->window.slide == b->window.slide &&
-		a->window.offset == b->window.offset && a->below == b->below && a->nth == b->nth;
+	return is_made_alike(a, b) && bms_equal(a->sources, b->sources);
 }
 
 /* What stands for a window and those below it. */
@@ -317,7 +328,7 @@ merged(AnTime a, AnTime b)
 		a.below = b.below = window_hash(&a) ^ window_hash(&b);
 		a.nth = b.nth = Max(a.nth, b.nth);
 	}
-	if (a.kind != b.kind || a.type != b.type || a.watermarked != b.watermarked || !wms_an_same_window(&a, &b))
+	if (a.kind != b.kind || a.type != b.type || a.watermarked != b.watermarked || !is_made_alike(&a, &b))
 		return no_time;
 	a.reach_us = Max(a.reach_us, b.reach_us);
 	a.bounded = a.bounded && b.bounded;
@@ -457,8 +468,7 @@ number_after(const AnTime *time, AnTime other)
 	int			nth = other.nth;
 
 	other.nth = time->nth;
-	return other.kind != AN_NONE && other.kind != AN_EVENT && wms_an_same_window(time, &other) &&
-		bms_equal(time->sources, other.sources) ? nth + 1 : 0;
+	return other.kind != AN_NONE && other.kind != AN_EVENT && wms_an_same_window(time, &other) ? nth + 1 : 0;
 }
 
 /* The same for all columns of an entry of FROM. */
@@ -490,11 +500,11 @@ number_after_columns(Analysis *a, RangeTblEntry *rte, const AnTime *time)
 static bool
 is_same_call(FuncExpr *a, FuncExpr *b)
 {
-	AnTime		times[2] = {no_time, no_time};
+	WmsWindowSpec specs[2] = {{0}, {0}};
 
-	spec_of(a, &times[0].window);
-	spec_of(b, &times[1].window);
-	return equal(linitial(a->args), linitial(b->args)) && wms_an_same_window(&times[0], &times[1]);
+	spec_of(a, &specs[0]);
+	spec_of(b, &specs[1]);
+	return equal(linitial(a->args), linitial(b->args)) && wms_an_same_shape(&specs[0], &specs[1]);
 }
 
 /*
@@ -530,7 +540,7 @@ time_of_call(Analysis *a, Query *query, FuncExpr *call, int entry)
 {
 	Node	   *argument = linitial(call->args);
 	AnTime		time = wms_an_is_now(argument) ? time_of_clock() : wms_an_time(a, query, argument);
-	WmsWindowSpec spec;
+	WmsWindowSpec spec = {0};
 
 	if (time.kind != AN_EVENT && time.kind != AN_WINDOW)
 	{
@@ -538,7 +548,6 @@ time_of_call(Analysis *a, Query *query, FuncExpr *call, int entry)
 		time = no_time;
 		time.type = call->funcresulttype == TSRANGEOID ? TIMESTAMPOID : TIMESTAMPTZOID;
 	}
-	memset(&spec, 0, sizeof(spec));
 	spec_of(call, &spec);
 	lay_over(&time, &spec);
 	time.kind = AN_WINDOW;
