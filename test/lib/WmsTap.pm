@@ -16,7 +16,7 @@ use PostgreSQL::Test::Utils;
 use Test::More;
 
 our @EXPORT = qw(new_node configured_node session make_database is_sql polls fails_like worker_pid worker_runs no_worker new_worker
-  no_slot becomes consumes consumes_after never_crashed role_with_streams sessions_by_hand);
+  no_slot set_point waits_at becomes consumes consumes_after never_crashed role_with_streams sessions_by_hand);
 
 # A poll that gives up after so many seconds, and more as each look takes its time.
 $PostgreSQL::Test::Utils::timeout_default = 25 unless defined $ENV{PG_TEST_TIMEOUT_DEFAULT};
@@ -151,6 +151,25 @@ sub no_slot
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
 	return polls($node, 'postgres', "SELECT count(*) = 0 FROM pg_replication_slots WHERE $which", $test);
+}
+
+# What all processes of the server do at test points from now on; nothing, if empty.
+sub set_point
+{
+	my ($node, $value) = @_;
+
+	$node->safe_psql('postgres', $value ? "ALTER SYSTEM SET wmstream.test_point = '$value'" : 'ALTER SYSTEM RESET wmstream.test_point');
+	$node->reload;
+	return;
+}
+
+# A process comes to wait at the test point; offset: from where on the server's log tells.
+sub waits_at
+{
+	my ($node, $point, $offset, $test) = @_;
+	local $Test::Builder::Level = $Test::Builder::Level + 1;
+
+	return ok(eval { $node->wait_for_log(qr/test point "\Q$point\E": waiting/, $offset); 1 }, $test);
 }
 
 # The stream comes to have this status.

@@ -53,27 +53,10 @@ sub is_complete
 	return;
 }
 
-sub set_point
-{
-	my ($value) = @_;
-
-	$node->safe_psql('postgres', "ALTER SYSTEM SET wmstream.test_point = '$value'");
-	$node->reload;
-	return;
-}
-
-sub waits_at
-{
-	my ($point, $offset, $test) = @_;
-	local $Test::Builder::Level = $Test::Builder::Level + 1;
-
-	return ok(eval { $node->wait_for_log(qr/test point "$point": waiting/, $offset); 1 }, $test);
-}
-
 # Goes on; the place in the log from which to look for the next time.
 sub go_on
 {
-	set_point('');
+	set_point($node, '');
 	return -s $node->logfile;
 }
 
@@ -111,9 +94,9 @@ is_sql($node, $db, q{SELECT count(*) FROM wmstream.stream WHERE fill NOT IN ('no
 # ---- while it is being filled: what is shown, other streams, pause, drop, termination of its process
 
 my $offset = -s $node->logfile;
-set_point('batch-fed:wait:held');
+set_point($node, 'batch-fed:wait:held');
 create('held', $minutes);
-waits_at('batch-fed', $offset, 'it waits in the middle of being filled');
+waits_at($node, 'batch-fed', $offset, 'it waits in the middle of being filled');
 becomes($node, $db, 'held', 'backfilling');
 is_sql($node, $db, q{SELECT phase, rows_read = rows_total, rows_total = (SELECT count(*) FROM event), started_at < now()
 	FROM wmstream.stat_progress WHERE stream = 'held'::regclass}, 'feeding|t|t|t', 'stat_progress tells how far it is');
@@ -132,9 +115,9 @@ for my $point ('fill-reading', 'batch-fed', 'fill-before-end')
 {
 	(my $name = "stopped_$point") =~ tr/-/_/;
 	$offset = -s $node->logfile;
-	set_point("$point:wait:$name");
+	set_point($node, "$point:wait:$name");
 	create($name, $minutes);
-	waits_at($point, $offset, "$point: it waits");
+	waits_at($node, $point, $offset, "$point: it waits");
 	$node->safe_psql($db, q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'wmstream follower'});
 	ok(eval { $node->wait_for_log(qr/terminating background worker "wmstream follower/, $offset); 1 }, "$point: its process is terminated");
 	go_on();
@@ -142,9 +125,9 @@ for my $point ('fill-reading', 'batch-fed', 'fill-before-end')
 }
 
 $offset = -s $node->logfile;
-set_point('batch-fed:wait:resting');
+set_point($node, 'batch-fed:wait:resting');
 create('resting', $minutes);
-waits_at('batch-fed', $offset, 'it waits in its first batch');
+waits_at($node, 'batch-fed', $offset, 'it waits in its first batch');
 my $pausing = session($node, $db);
 $pausing->query_until(qr/asked/, "\\echo asked\nSELECT wmstream.pause('resting');\n");
 $node->poll_query_until($db, q{SELECT count(*) > 0 FROM pg_locks WHERE NOT granted});
@@ -156,9 +139,9 @@ $node->safe_psql($db, q{SELECT wmstream.resume('resting')});
 is_complete('resting', $minutes, 'after a pause in the middle');
 
 $offset = -s $node->logfile;
-set_point('fill-reading:wait:dropped');
+set_point($node, 'fill-reading:wait:dropped');
 create('dropped', $minutes);
-waits_at('fill-reading', $offset, 'it waits while rows are read');
+waits_at($node, 'fill-reading', $offset, 'it waits while rows are read');
 $node->safe_psql($db, q{SELECT wmstream.drop_stream('dropped', true)});
 go_on();
 polls($node, $db, q{SELECT count(*) = 0 FROM pg_stat_activity WHERE application_name = 'wmstream follower'}, 'dropped in the middle: its process goes');
@@ -175,14 +158,14 @@ for my $point ('batch-before-commit', 'batch-after-commit', 'fill-before-end', '
 {
 	(my $name = "crashed_$point") =~ tr/-/_/;
 	$offset = -s $node->logfile;
-	set_point("$point:wait:$name") if $point =~ /^batch/;
-	set_point("$point:crash:$name") if $point !~ /^batch/;
+	set_point($node, "$point:wait:$name") if $point =~ /^batch/;
+	set_point($node, "$point:crash:$name") if $point !~ /^batch/;
 	create($name, $late, ", late_table => '${name}_late'");
 	# the first batch is that of the beginning, which goes on when the setting changes: the crash is in the one after it
 	if ($point =~ /^batch/)
 	{
-		waits_at($point, $offset, "$point: it waits");
-		set_point("$point:crash:$name");
+		waits_at($node, $point, $offset, "$point: it waits");
+		set_point($node, "$point:crash:$name");
 	}
 	ok(eval { $node->wait_for_log(qr/terminated by signal 9/, $offset); 1 }, "$point: the server crashes");
 	# again and again, until it hears that it need not
@@ -199,12 +182,12 @@ my $union = q{SELECT lower(w) AS hour, count(*) AS n FROM (SELECT ts FROM event 
 create('merged', $union);
 is_complete('merged', "SELECT * FROM ($union) b WHERE hour IS NOT NULL", 'two tables');
 
-set_point('fill-reading:wait:held');
+set_point($node, 'fill-reading:wait:held');
 make_database($node, 'leaving');
 $offset = -s $node->logfile;
 $node->safe_psql('leaving', q{CREATE TABLE t (id int); INSERT INTO t SELECT generate_series(1, 10)});
 $node->safe_psql('leaving', q{SELECT wmstream.create_stream('held', 'SELECT id FROM t', start_from => 'beginning')});
-waits_at('fill-reading', $offset, 'a stream of another database is being filled');
+waits_at($node, 'fill-reading', $offset, 'a stream of another database is being filled');
 $node->safe_psql('postgres', 'DROP DATABASE leaving');
 is_sql($node, 'postgres', q{SELECT count(*) FROM pg_stat_activity WHERE datname = 'leaving'}, '0', 'its database can be dropped');
 go_on();

@@ -117,26 +117,17 @@ foreach my $stream ('copy', 'twin', 'later', 'newest')
 
 # ---- whoever makes the slot anew is slow: what others make or rebuild on it meanwhile is theirs
 
-sub point
-{
-	my ($value) = @_;
-
-	$node->safe_psql('postgres', $value ? "ALTER SYSTEM SET wmstream.test_point = '$value'" : 'ALTER SYSTEM RESET wmstream.test_point');
-	$node->reload;
-	return;
-}
-
 $node->safe_psql($db, qq{SELECT wmstream.pause('$_')}) foreach ('copy', 'twin', 'later', 'newest');
 $node->safe_psql($db, q{UPDATE wmstream.stream SET status = 'sideways' WHERE stream = 'newest'::regclass});
 lose_slot();
-point('slot-made:wait');
+set_point($node, 'slot-made:wait');
 my $offset = -s $node->logfile;
 my $slow = session($node, $db);
 $slow->query_until(qr/begun/, "\\echo begun\nSELECT wmstream.create_stream('slow', 'SELECT id FROM event');\n");
-ok(eval { $node->wait_for_log(qr/test point "slot-made": waiting/, $offset); 1 }, 'a session has made the slot and does not go on');
+waits_at($node, 'slot-made', $offset, 'a session has made the slot and does not go on');
 $node->safe_psql($db, q{SELECT wmstream.create_stream('quick', 'SELECT id FROM event'); INSERT INTO event VALUES (6)});
 $node->safe_psql($db, q{SELECT wmstream.resync('copy')});
-point('');
+set_point($node, '');
 is($slow->query_safe(q{SELECT 'goes on'}), "slow\ngoes on", '... when it does, the stream with a damaged row is not its trouble');
 $slow->quit;
 $node->safe_psql($db, 'INSERT INTO event VALUES (7)');

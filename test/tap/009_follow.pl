@@ -37,15 +37,6 @@ sub has_all
 	return;
 }
 
-sub set_point
-{
-	my ($value) = @_;
-
-	$node->safe_psql('postgres', $value ? "ALTER SYSTEM SET wmstream.test_point = '$value'" : 'ALTER SYSTEM RESET wmstream.test_point');
-	$node->reload;
-	return;
-}
-
 # How often followers have begun to read WAL.
 sub followers_begun
 {
@@ -86,15 +77,15 @@ fall_behind();
 my $behind = lsn_number($node->safe_psql($db, 'SELECT pg_current_wal_flush_lsn()'));
 my $followers_before = followers_begun();
 my $offset = -s $node->logfile;
-set_point('follower-before-end:wait:late');
+set_point($node, 'follower-before-end:wait:late');
 $node->safe_psql($db, q{SELECT wmstream.resume('late')});
-ok(eval { $node->wait_for_log(qr/test point "follower-before-end": waiting/, $offset); 1 }, 'a stream that is far behind is caught up by a follower');
+waits_at($node, 'follower-before-end', $offset, 'a stream that is far behind is caught up by a follower');
 is_sql($node, $db, q{SELECT stream, phase FROM wmstream.stat_progress}, 'late|catching up', '... as stat_progress says');
 is_sql($node, $db, q{SELECT status FROM wmstream.streams WHERE stream = 'late'::regclass}, 'running', '... and it runs');
 is_sql($node, 'postgres', q{SELECT count(*), count(*) FILTER (WHERE temporary) FROM pg_replication_slots}, '2|1', '... on a copy of the slot');
 write_rows(1);
 has_all('bystander', 'meanwhile');
-set_point('');
+set_point($node, '');
 has_all('late', 'back with the worker');
 polls($node, $db, $follower, '... and the follower is gone', '0');
 polls($node, 'postgres', q{SELECT count(*) FROM pg_replication_slots}, '... with its slot', '1');
@@ -143,7 +134,7 @@ for my $harm ('terminate', 'crash', 'pause')
 {
 	fall_behind();
 	$offset = -s $node->logfile;
-	set_point('batch-fed:' . ($harm eq 'crash' ? 'crash' : 'wait') . ':late');
+	set_point($node, 'batch-fed:' . ($harm eq 'crash' ? 'crash' : 'wait') . ':late');
 	$node->psql($db, q{SELECT wmstream.resume('late')});
 	if ($harm eq 'crash')
 	{
@@ -153,28 +144,28 @@ for my $harm ('terminate', 'crash', 'pause')
 	}
 	else
 	{
-		ok(eval { $node->wait_for_log(qr/test point "batch-fed": waiting/, $offset); 1 }, "$harm: it waits");
+		waits_at($node, 'batch-fed', $offset, "$harm: it waits");
 	}
 	$node->safe_psql($db, q{SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE backend_type = 'wmstream follower'}) if $harm eq 'terminate';
 	if ($harm eq 'pause')
 	{
 		my $pausing = session($node, $db);
 		$pausing->query_until(qr/asked/, "\\echo asked\nSELECT wmstream.pause('late');\n");
-		set_point('');
+		set_point($node, '');
 		$pausing->quit;
 		becomes($node, $db, 'late', 'paused');
 		$node->safe_psql($db, q{SELECT wmstream.resume('late')});
 	}
-	set_point('');
+	set_point($node, '');
 	has_all($_, $harm) for qw(late bystander);
 }
 fall_behind();
 $offset = -s $node->logfile;
-set_point('follower-before-end:wait:late');
+set_point($node, 'follower-before-end:wait:late');
 $node->safe_psql($db, q{SELECT wmstream.resume('late')});
-ok(eval { $node->wait_for_log(qr/test point "follower-before-end": waiting/, $offset); 1 }, 'drop: it waits');
+waits_at($node, 'follower-before-end', $offset, 'drop: it waits');
 $node->safe_psql($db, q{SELECT wmstream.drop_stream('late', true)});
-set_point('');
+set_point($node, '');
 polls($node, $db, $follower, 'drop: the follower goes', '0');
 write_rows(1);
 has_all('bystander', 'drop');
@@ -189,14 +180,14 @@ $node->safe_psql($db, q{
 $node->safe_psql($db, q{SELECT wmstream.create_stream('reader', 'SELECT reason FROM reasons')});
 consumes($node, $db, 'reader');
 $offset = -s $node->logfile;
-set_point('batch-fed:wait:writer');
+set_point($node, 'batch-fed:wait:writer');
 $node->safe_psql($db, q{SELECT wmstream.create_stream('writer', 'SELECT lower(w) AS hour, count(*) AS n FROM task, wmstream.window(ts, ''1 hour'') AS w
 	WHERE wmstream.watermark(ts, ''0'') GROUP BY w', late_table => 'put_aside', start_from => 'beginning')});
-ok(eval { $node->wait_for_log(qr/test point "batch-fed": waiting/, $offset); 1 }, 'late table: its writer is in the middle of a batch');
+waits_at($node, 'batch-fed', $offset, 'late table: its writer is in the middle of a batch');
 $node->safe_psql($db, q{CREATE OR REPLACE VIEW reasons AS SELECT reason FROM put_aside; SELECT wmstream.resync('reader')});
 polls($node, $db, q{SELECT status = 'running' OR (status = 'blocked' AND reason LIKE '%lock timeout%') FROM wmstream.streams WHERE stream = 'reader'::regclass},
 	'late table: who is filled with what it writes waits for that');
-set_point('');
+set_point($node, '');
 consumes($node, $db, $_, "late table: $_ consumes all") for qw(writer reader);
 is_sql($node, $db, q{SELECT (SELECT count(*) FROM put_aside), (SELECT count(*) FROM reader)}, '2000|2000', 'late table: all that was written is read, once');
 

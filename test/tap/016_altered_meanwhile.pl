@@ -25,15 +25,6 @@ sub waits_for_lock
 	return polls($node, $db, q{SELECT count(*) > 0 FROM pg_stat_activity WHERE backend_type LIKE 'wmstream%' AND wait_event_type = 'Lock'}, $test);
 }
 
-sub point
-{
-	my ($value) = @_;
-
-	$node->safe_psql('postgres', "ALTER SYSTEM SET wmstream.test_point = '$value'");
-	$node->safe_psql('postgres', 'SELECT pg_reload_conf()');
-	return;
-}
-
 # Rows come while the table is being written anew; the worker has to wait, and then goes on.
 sub beside
 {
@@ -55,11 +46,11 @@ sub at_point
 	my $log_end = -s $node->logfile;
 	local $Test::Builder::Level = $Test::Builder::Level + 1;
 
-	point("$point:wait" . ($stream ? ":$stream" : ''));
+	set_point($node, "$point:wait" . ($stream ? ":$stream" : ''));
 	$node->safe_psql($db, $insert);
-	ok($node->wait_for_log(qr/test point "\Q$point\E": waiting/, $log_end), "$test: the worker stands at $point");
+	waits_at($node, $point, $log_end, "$test: the worker stands at $point");
 	ref $meanwhile ? $meanwhile->() : $node->safe_psql($db, $meanwhile);
-	point('');
+	set_point($node, '');
 	return;
 }
 
